@@ -1,0 +1,42 @@
+"""The errors that framewin raises on purpose; each message is one line that a user can act on.
+
+    FramewinError
+    |-- SourceError               a frame or folder that cannot be converted as it is
+    |   `-- FrameFormatError      a frame of another size, channel count or dtype
+    |-- StoreError                a store that cannot be read, or must not be written
+    |   `-- FormatVersionError    a store of a newer framewin
+    |-- TrainingError             training that cannot start, or went wrong
+    `-- MissingDependencyError    an optional package is not installed (also an ImportError)
+
+A bad argument is a plain ValueError, TypeError or IndexError.
+"""
+
+from __future__ import annotations
+
+
+class FramewinError(Exception):
+    """Base of all errors that framewin raises on purpose."""
+
+
+class SourceError(FramewinError):
+    """A frame, or a folder of frames, cannot be converted as it is."""
+
+
+class FrameFormatError(SourceError):
+    """A frame differs from the first one in height, width, channels or dtype."""
+
+
+class StoreError(FramewinError):
+    """A store cannot be read, or must not be written."""
+
+
+class FormatVersionError(StoreError):
+    """The store was written by a newer framewin in a layout this one does not know."""
+
+
+class TrainingError(FramewinError):
+    """Training cannot start with these settings on this store, or it went wrong."""
+
+
+class MissingDependencyError(FramewinError, ImportError):
+    """An optional package is not installed; the message has the install command."""

@@ -1,0 +1,194 @@
+"""What a store holds, as values that are checked once and then trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+FORMAT_VERSION = 1
+FRAME_DTYPES = ("uint8", "uint16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFormat:
+    """Shape and dtype that all frames of a store share."""
+
+    height: int
+    """Pixels."""
+    width: int
+    """Pixels."""
+    channels: int
+    """1 gray, 2 gray and alpha, 3 RGB, 4 RGBA."""
+    dtype: str
+    """One of `FRAME_DTYPES`."""
+
+    def __post_init__(self) -> None:
+        if min(self.shape) < 1:
+            raise ValueError(f"a frame must have at least one pixel and channel, got {self.shape}")
+        if self.dtype not in FRAME_DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(FRAME_DTYPES)}, got {self.dtype!r}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels)."""
+        return (self.height, self.width, self.channels)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one frame."""
+        return self.height * self.width * self.channels * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.height}x{self.width}x{self.channels} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClipTable:
+    """Which rows of the frame array belong to which clip, and where time is unbroken.
+
+    A store is one long run of frames; row r is the r-th frame. Clips follow one another, and
+    each clip is cut into segments wherever a frame number is missing, so the two start arrays
+    hold everything. Frames 1, 2, 3, 7, 8 of clip "a" and 0, 1 of clip "b":
+
+    >>> table = ClipTable.from_frame_numbers(["a", "b"], [[1, 2, 3, 7, 8], [0, 1]])
+    >>> table.step, table.segment_starts.tolist(), table.first_numbers.tolist()
+    (1, [0, 3, 5], [1, 7, 0])
+    >>> table.frame_numbers(np.array([2, 3, 6])).tolist()
+    [3, 7, 1]
+    >>> table.gaps()
+    [Gap(clip='a', before=3, after=7)]
+    """
+
+    names: tuple[str, ...]
+    """One per clip, in store order."""
+    clip_starts: Int64Array
+    """Row of each clip's first frame, (clips,)."""
+    segment_starts: Int64Array
+    """Row of each segment's first frame, (segments,); holds every clip start too."""
+    first_numbers: Int64Array
+    """Frame number of each segment's first frame, (segments,)."""
+    num_frames: int
+    """Rows in all."""
+    step: int
+    """Difference between the numbers of neighbouring frames of a segment."""
+
+    def __post_init__(self) -> None:
+        starts = (("clip", self.clip_starts), ("segment", self.segment_starts))
+        for what, rows in starts:
+            if rows.ndim != 1 or len(rows) == 0 or rows[0] != 0 or rows[-1] >= self.num_frames:
+                raise ValueError(f"{what} starts must run from 0 to below {self.num_frames}")
+            if not (np.diff(rows) > 0).all():
+                raise ValueError(f"{what} starts must increase")
+        if len(self.names) != len(self.clip_starts):
+            raise ValueError(f"{len(self.names)} clip names for {len(self.clip_starts)} clips")
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("clip names must be unique")
+        if len(self.first_numbers) != len(self.segment_starts):
+            raise ValueError("each segment needs one first frame number")
+        if not np.isin(self.clip_starts, self.segment_starts).all():
+            raise ValueError("each clip must start a segment")
+        if self.step < 1:
+            raise ValueError(f"step must be >= 1, got {self.step}")
+
+    @classmethod
+    def from_frame_numbers(
+        cls, names: list[str], numbers: list[Any], *, step: int | None = None
+    ) -> ClipTable:
+        """Find the segments of clips whose frame numbers are known.
+
+        Args:
+            names: One per clip.
+            numbers: One increasing sequence of frame numbers per clip, none empty.
+            step: Difference between neighbouring frames. By default the most frequent
+                difference over all clips, the smallest one of several; 1 where no clip has
+                two frames.
+        """
+        clips = [np.asarray(clip, dtype=np.int64) for clip in numbers]
+        clip_starts = np.cumsum([0, *(len(clip) for clip in clips)], dtype=np.int64)
+        differences = [np.diff(clip) for clip in clips]
+        if step is None:
+            step = _most_frequent(np.concatenate(differences))
+        all_numbers = np.concatenate(clips)
+        is_start = np.zeros(len(all_numbers), dtype=bool)
+        is_start[clip_starts[:-1]] = True
+        is_start[1:] |= np.diff(all_numbers) != step
+        segment_starts = np.flatnonzero(is_start).astype(np.int64)
+        return cls(
+            names=tuple(names),
+            clip_starts=clip_starts[:-1],
+            segment_starts=segment_starts,
+            first_numbers=all_numbers[segment_starts],
+            num_frames=len(all_numbers),
+            step=step,
+        )
+
+    @property
+    def clip_lengths(self) -> Int64Array:
+        """Frames of each clip, (clips,)."""
+        return np.diff(self.clip_starts, append=self.num_frames)
+
+    @property
+    def segment_lengths(self) -> Int64Array:
+        """Frames of each segment, (segments,)."""
+        return np.diff(self.segment_starts, append=self.num_frames)
+
+    @property
+    def segment_clips(self) -> Int64Array:
+        """Index of the clip of each segment, (segments,)."""
+        return self.clips_of(self.segment_starts)
+
+    def clips_of(self, rows: Int64Array) -> Int64Array:
+        """Index of the clip that each row belongs to, same shape as `rows`."""
+        return np.searchsorted(self.clip_starts, rows, side="right") - 1
+
+    def frame_numbers(self, rows: Int64Array) -> Int64Array:
+        """True frame number of each row, same shape as `rows`."""
+        segments = np.searchsorted(self.segment_starts, rows, side="right") - 1
+        return self.first_numbers[segments] + self.step * (rows - self.segment_starts[segments])
+
+    def gaps(self) -> list[Gap]:
+        """Every place inside a clip where the next frame is not the expected one."""
+        inner = np.flatnonzero(~np.isin(self.segment_starts, self.clip_starts))
+        rows = self.segment_starts[inner]
+        before, after = self.frame_numbers(rows - 1), self.frame_numbers(rows)
+        clips = self.clips_of(rows)
+        return [
+            Gap(self.names[clip], int(b), int(a))
+            for clip, b, a in zip(clips, before, after, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Two neighbouring frames of a clip between which time is not continuous."""
+
+    clip: str
+    before: int
+    """Frame number before the gap."""
+    after: int
+    """Frame number after the gap."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreMeta:
+    """Everything about a store but its pixels."""
+
+    frame_format: FrameFormat
+    clips: ClipTable
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of all frames together."""
+        return self.frame_format.nbytes * self.clips.num_frames
+
+
+def _most_frequent(differences: Int64Array) -> int:
+    if len(differences) == 0:
+        return 1
+    values, counts = np.unique(differences, return_counts=True)
+    return int(values[np.argmax(counts)])

@@ -1,0 +1,1 @@
+"""Windows as pure arithmetic: integers in, integers out, nothing opened."""

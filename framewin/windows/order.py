@@ -1,0 +1,132 @@
+"""The order of windows in an epoch: a permutation computed point by point, never stored.
+
+A block cipher over just enough bits permutes the window numbers; a result past the last window
+is enciphered again until it falls inside (cycle walking; Black and Rogaway, "Ciphers with
+Arbitrary Finite Domains", 2002). The cipher is Simon with short words (Beaulieu et al., "The
+SIMON and SPECK Families of Lightweight Block Ciphers", 2013), because TensorFlow has that one as
+an op, `RandomIndexShuffle`: the adapters inside a TensorFlow graph call the op, everything else
+calls `EpochOrder`, and both give the same order.
+
+Two properties of the op need care. It uses only as many key bits as half a block has, 8 for
+small stores, so a plain (seed, epoch) key would repeat after 256 epochs: `epoch_key` mixes both
+into all bits. And it maps two windows to one when the greatest index is a power of four from
+4**8 on: `cipher_max_index` goes one higher then, and the caller walks on by itself once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framewin.schema import Int64Array
+
+ROUNDS = 8
+SEED_LIMIT = 2**63
+
+_MASK64 = (1 << 64) - 1
+_SIMON_Z = 0x7369F885192C0EF5
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+
+
+def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
+    """The cipher key of an epoch: three numbers in [0, 2**32).
+
+    Each is one output of SplitMix64 (Steele, Lea and Flood, 2014), seeded with another mix of
+    seed and epoch.
+    """
+    state = mix64((seed + _GOLDEN_GAMMA) & _MASK64) ^ epoch
+    keys = (mix64((state + i * _GOLDEN_GAMMA) & _MASK64) for i in (1, 2, 3))
+    first, second, third = (key >> 32 for key in keys)
+    return first, second, third
+
+
+def mix64(value: int) -> int:
+    """The output function of SplitMix64 on an integer in [0, 2**64)."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+def cipher_max_index(num_windows: int) -> int:
+    """The greatest index to give the cipher so that it permutes [0, num_windows)."""
+    last = num_windows - 1
+    is_power_of_two = last > 0 and last & (last - 1) == 0
+    return last + 1 if is_power_of_two else last
+
+
+class EpochOrder:
+    """Seeded permutations of the windows, one per epoch, in constant memory.
+
+    >>> order = EpochOrder(num_windows=10, seed=0)
+    >>> sorted(order.windows(0, np.arange(10)).tolist()) == list(range(10))
+    True
+    """
+
+    def __init__(self, num_windows: int, *, seed: int) -> None:
+        """Raises ValueError for a seed outside [0, 2**63)."""
+        if not 0 <= seed < SEED_LIMIT:
+            raise ValueError(f"seed must be in [0, 2**63), got {seed}")
+        self.num_windows = num_windows
+        self.seed = seed
+
+    def windows(self, epoch: int, positions: Int64Array) -> Int64Array:
+        """The windows at these positions of the epoch, same shape; positions in range."""
+        key = epoch_key(self.seed, epoch)
+        max_index = cipher_max_index(self.num_windows)
+        found = permute(positions, key, max_index)
+        outside = found >= self.num_windows
+        if outside.any():
+            found[outside] = permute(found[outside], key, max_index)
+        return found
+
+
+def permute(indices: Int64Array, key: tuple[int, int, int], max_index: int) -> Int64Array:
+    """What TensorFlow's `RandomIndexShuffle` gives for these indices with 8 rounds.
+
+    Args:
+        indices: Integers in [0, max_index], any shape.
+        key: Three integers in [0, 2**32).
+        max_index: Must not be a power of four from 4**8 on (see above).
+
+    Returns:
+        int64 in [0, max_index], the shape of `indices`.
+    """
+    if max_index == 0:
+        return np.zeros_like(indices)
+    bits = (max_index - 1).bit_length()
+    word_bits = max(bits + bits % 2, 16) // 2
+    round_keys = _round_keys(key, word_bits)
+    permuted = np.array(indices, dtype=np.uint64)
+    outside = np.ones(permuted.shape, dtype=bool)
+    while outside.any():
+        permuted[outside] = _encipher(permuted[outside], round_keys, word_bits)
+        outside = permuted > max_index
+    return permuted.astype(np.int64)
+
+
+def _round_keys(key: tuple[int, int, int], word_bits: int) -> list[np.uint64]:
+    mask = (1 << word_bits) - 1
+
+    def rotate_right(word: int, count: int) -> int:
+        return ((word >> count) | (word << (word_bits - count))) & mask
+
+    words = [part & mask for part in key]
+    for i in range(ROUNDS - 3):
+        constant = (0xFFFFFFFC & mask) ^ (_SIMON_Z >> i & 1)
+        turned = rotate_right(words[-1], 3) ^ rotate_right(words[-1], 4)
+        words.append(constant ^ words[-3] ^ turned)
+    return [np.uint64(word) for word in words]
+
+
+def _encipher(
+    blocks: np.ndarray, round_keys: list[np.uint64], word_bits: int
+) -> np.ndarray:
+    mask = np.uint64((1 << word_bits) - 1)
+
+    def rotate_left(word: np.ndarray, count: int) -> np.ndarray:
+        return ((word << np.uint64(count)) | (word >> np.uint64(word_bits - count))) & mask
+
+    left, right = blocks >> np.uint64(word_bits), blocks & mask
+    for round_key in round_keys:
+        turned = (rotate_left(right, 1) & rotate_left(right, 8)) ^ rotate_left(right, 2)
+        left, right = right, left ^ turned ^ round_key
+    return (left << np.uint64(word_bits)) | right
