@@ -1,0 +1,68 @@
+"""Pack video frames into mapped stores and train frame predictors from them.
+
+    framewin convert frames/ clips.zarr
+
+    from framewin import FrameWindowDataset
+    ds = FrameWindowDataset("clips.zarr", input_frames=5, predict_frames=5)
+    inputs, targets = ds[0]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framewin.conversion.run import ConvertReport, convert
+    from framewin.dataset import FrameWindowDataset, Window
+    from framewin.errors import (
+        FormatVersionError,
+        FrameFormatError,
+        FramewinError,
+        MissingDependencyError,
+        SourceError,
+        StoreError,
+        TrainingError,
+    )
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it, imported on first use so that `import framewin`
+# and `framewin --help` stay quick.
+_HOMES = {
+    "ConvertReport": "framewin.conversion.run",
+    "FormatVersionError": "framewin.errors",
+    "FrameFormatError": "framewin.errors",
+    "FrameWindowDataset": "framewin.dataset",
+    "FramewinError": "framewin.errors",
+    "MissingDependencyError": "framewin.errors",
+    "SourceError": "framewin.errors",
+    "StoreError": "framewin.errors",
+    "TrainingError": "framewin.errors",
+    "Window": "framewin.dataset",
+    "convert": "framewin.conversion.run",
+}
+
+__all__ = [
+    "ConvertReport",
+    "FormatVersionError",
+    "FrameFormatError",
+    "FrameWindowDataset",
+    "FramewinError",
+    "MissingDependencyError",
+    "SourceError",
+    "StoreError",
+    "TrainingError",
+    "Window",
+    "convert",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'framewin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

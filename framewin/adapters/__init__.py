@@ -1,0 +1,1 @@
+"""A dataset in the form that each training framework reads."""

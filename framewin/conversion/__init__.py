@@ -1,0 +1,1 @@
+"""From frame folders to a store."""

@@ -1,0 +1,196 @@
+"""Carrying out a plan: blocks of frames, decoded and written by threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from framewin.conversion.plan import (
+    ConversionPlan,
+    Progress,
+    check_format,
+    plan_conversion,
+    unreadable,
+)
+from framewin.errors import StoreError
+from framewin.schema import FrameFormat, Gap
+from framewin.sources import decoder_for
+from framewin.sources.listing import Skipped
+from framewin.stores import StoreWriter, durable
+
+BLOCKS_PER_WORKER = 8
+BLOCKS_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """What a conversion did."""
+
+    source: Path
+    dest: Path
+    clips: int
+    frames: int
+    frame_format: FrameFormat
+    step: int
+    """Difference between the numbers of neighbouring frames."""
+    gaps: list[Gap]
+    skipped: dict[str, Skipped]
+    """Files that are not frames, by reason."""
+    bytes_in: int
+    """Of all frame files."""
+    bytes_out: int
+    """Of the store."""
+    seconds: float
+
+    @property
+    def frames_per_second(self) -> float:
+        """From listing to the store's rename."""
+        return self.frames / self.seconds
+
+
+def convert(
+    source: str | Path,
+    dest: str | Path,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ConvertReport:
+    """Pack a folder of PNG frames into a store.
+
+    Frames are taken in the order of the last number in their names, each folder that holds
+    frames becomes a clip, and missing numbers are recorded as gaps that no window crosses.
+
+    Args:
+        source: A folder of frames (one clip) or of clip folders at any depth.
+        dest: The store to make, for example `clips.zarr`. It appears whole or not at all.
+        workers: Decoding threads; by default one per core this process may use.
+        progress: Called with (frames done, frames in all) after each block.
+
+    Returns:
+        Counts, sizes and times of the conversion.
+
+    Raises:
+        SourceError: Frames are missing, damaged, or in doubt; the message names the file.
+        FrameFormatError: Two frames differ in shape or dtype; the message names both.
+        StoreError: `dest` exists or cannot be written.
+        ValueError: `workers` below 1.
+
+    Example:
+        >>> report = convert("frames", "clips.zarr")          # doctest: +SKIP
+        >>> report.clips, report.frames, str(report.frame_format)  # doctest: +SKIP
+        (24, 960, '64x64x1 uint8')
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be >= 1, got {workers}")
+    return run(plan_conversion(source, dest), workers=workers, progress=progress)
+
+
+def run(
+    plan: ConversionPlan, *, workers: int | None = None, progress: Progress | None = None
+) -> ConvertReport:
+    """Carry out a plan; see `convert`."""
+    started = time.perf_counter()
+    workers = workers or _usable_cores()
+    try:
+        with durable.building(plan.dest) as store:
+            writer = plan.format.Writer(store, plan.meta, plan.relative_files())
+            try:
+                bytes_in = _write_blocks(plan, writer, workers, progress)
+                writer.finish()
+            finally:
+                writer.close()
+    except OSError as exc:
+        raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}") from exc
+    return ConvertReport(
+        source=plan.source,
+        dest=plan.dest,
+        clips=len(plan.listed),
+        frames=plan.meta.clips.num_frames,
+        frame_format=plan.meta.frame_format,
+        step=plan.meta.clips.step,
+        gaps=plan.meta.clips.gaps(),
+        skipped=plan.skipped,
+        bytes_in=bytes_in,
+        bytes_out=durable.tree_bytes(plan.dest),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _write_blocks(
+    plan: ConversionPlan, writer: StoreWriter, workers: int, progress: Progress | None
+) -> int:
+    """Decode and write all frames; returns the bytes read.
+
+    Only a few blocks are under way at any time, and results are taken in row order, so memory
+    does not grow with the source and the first bad frame is the one that is reported.
+    """
+    total = plan.meta.clips.num_frames
+    block = max(1, min(writer.chunk_frames, total // (BLOCKS_PER_WORKER * workers)))
+    convert_block = _BlockConverter(plan, writer, block)
+    waiting: Iterator[int] = iter(range(0, total, block))
+    running: deque[Future[int]] = deque()
+    bytes_in = done = 0
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
+    try:
+        while True:
+            free = workers * BLOCKS_AHEAD - len(running)
+            running += [pool.submit(convert_block, row) for row in islice(waiting, free)]
+            if not running:
+                return bytes_in
+            bytes_in += running.popleft().result()
+            done = min(done + block, total)
+            if progress is not None:
+                progress(done, total)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _BlockConverter:
+    """Decodes one block of frames into a buffer that its thread keeps, and writes it."""
+
+    def __init__(self, plan: ConversionPlan, writer: StoreWriter, block: int) -> None:
+        self.plan = plan
+        self.writer = writer
+        self.block = block
+        self.local = threading.local()
+
+    def __call__(self, first_row: int) -> int:
+        end = min(first_row + self.block, self.plan.meta.clips.num_frames)
+        frames = self._buffer()[: end - first_row]
+        bytes_in = 0
+        for path, out in zip(self.plan.paths(first_row, end), frames, strict=True):
+            bytes_in += self._decode(path, out)
+        self.writer.write_frames(first_row, frames)
+        return bytes_in
+
+    def _buffer(self) -> np.ndarray:
+        if not hasattr(self.local, "buffer"):
+            frame_format = self.plan.meta.frame_format
+            self.local.buffer = np.empty((self.block, *frame_format.shape), frame_format.dtype)
+        buffer: np.ndarray = self.local.buffer
+        return buffer
+
+    def _decode(self, path: str, out: np.ndarray) -> int:
+        try:
+            with open(path, "rb", buffering=0) as file:
+                data = file.read()
+        except OSError as exc:
+            raise unreadable(path, exc) from exc
+        decoder = decoder_for(path)
+        check_format(self.plan, decoder.frame_format(data, path), path)
+        decoder.decode(data, out, path)
+        return len(data)
+
+
+def _usable_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

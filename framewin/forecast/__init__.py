@@ -1,0 +1,1 @@
+"""A frame predictor at work: trained, scored and shown."""
