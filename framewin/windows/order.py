@@ -9,8 +9,9 @@ calls `EpochOrder`, and both give the same order.
 
 Two properties of the op need care. It uses only as many key bits as half a block has, 8 for
 small stores, so a plain (seed, epoch) key would repeat after 256 epochs: `epoch_key` mixes both
-into all bits. And it maps two windows to one when the greatest index is a power of four from
-4**8 on: `cipher_max_index` goes one higher then, and the caller walks on by itself once.
+into all bits, with the same cipher, so that a graph can do it too. And it maps two windows to one
+when the greatest index is a power of four from 4**8 on: `cipher_max_index` goes one higher then,
+and the caller walks on by itself once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import numpy as np
 from framewin.schema import Int64Array
 
 ROUNDS = 8
+KEY_ROUNDS = 28
+KEY_MAX_INDEX = 2**62 - 1
+KEY_PARTS = 3
 SEED_LIMIT = 2**63
 
 _MASK64 = (1 << 64) - 1
@@ -27,23 +31,30 @@ _SIMON_Z = 0x7369F885192C0EF5
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
-def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
-    """The cipher key of an epoch: three numbers in [0, 2**32).
+def seed_key(seed: int) -> tuple[int, int, int]:
+    """The key that enciphers epoch numbers: three numbers in [0, 2**32).
 
-    Each is one output of SplitMix64 (Steele, Lea and Flood, 2014), seeded with another mix of
-    seed and epoch.
+    They are the first outputs of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom
+    Number Generators", 2014), upper halves.
+
+    Raises:
+        ValueError: A seed outside [0, 2**63).
     """
-    state = mix64((seed + _GOLDEN_GAMMA) & _MASK64) ^ epoch
-    keys = (mix64((state + i * _GOLDEN_GAMMA) & _MASK64) for i in (1, 2, 3))
-    first, second, third = (key >> 32 for key in keys)
+    if not 0 <= seed < SEED_LIMIT:
+        raise ValueError(f"seed must be in [0, 2**63), got {seed}")
+    first, second, third = (_mix64(seed + i * _GOLDEN_GAMMA) >> 32 for i in (1, 2, 3))
     return first, second, third
 
 
-def mix64(value: int) -> int:
-    """The output function of SplitMix64 on an integer in [0, 2**64)."""
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return value ^ (value >> 31)
+def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
+    """The cipher key of an epoch: three numbers in [0, 2**32).
+
+    They are the lower halves of the enciphered numbers 3 * epoch, + 1 and + 2.
+    """
+    numbers = KEY_PARTS * epoch + np.arange(KEY_PARTS)
+    mixed = permute(numbers, seed_key(seed), KEY_MAX_INDEX, rounds=KEY_ROUNDS)
+    first, second, third = (int(part) % 2**32 for part in mixed)
+    return first, second, third
 
 
 def cipher_max_index(num_windows: int) -> int:
@@ -62,14 +73,11 @@ class EpochOrder:
     """
 
     def __init__(self, num_windows: int, *, seed: int) -> None:
-        """Raises ValueError for a seed outside [0, 2**63)."""
-        if not 0 <= seed < SEED_LIMIT:
-            raise ValueError(f"seed must be in [0, 2**63), got {seed}")
         self.num_windows = num_windows
         self.seed = seed
 
     def windows(self, epoch: int, positions: Int64Array) -> Int64Array:
-        """The windows at these positions of the epoch, same shape; positions in range."""
+        """The windows at positions in [0, num_windows) of an epoch >= 0, same shape."""
         key = epoch_key(self.seed, epoch)
         max_index = cipher_max_index(self.num_windows)
         found = permute(positions, key, max_index)
@@ -79,13 +87,16 @@ class EpochOrder:
         return found
 
 
-def permute(indices: Int64Array, key: tuple[int, int, int], max_index: int) -> Int64Array:
-    """What TensorFlow's `RandomIndexShuffle` gives for these indices with 8 rounds.
+def permute(
+    indices: Int64Array, key: tuple[int, int, int], max_index: int, *, rounds: int = ROUNDS
+) -> Int64Array:
+    """What TensorFlow's `RandomIndexShuffle` gives for these indices.
 
     Args:
         indices: Integers in [0, max_index], any shape.
         key: Three integers in [0, 2**32).
         max_index: Must not be a power of four from 4**8 on (see above).
+        rounds: Of the cipher; even.
 
     Returns:
         int64 in [0, max_index], the shape of `indices`.
@@ -94,7 +105,7 @@ def permute(indices: Int64Array, key: tuple[int, int, int], max_index: int) -> I
         return np.zeros_like(indices)
     bits = (max_index - 1).bit_length()
     word_bits = max(bits + bits % 2, 16) // 2
-    round_keys = _round_keys(key, word_bits)
+    round_keys = _round_keys(key, word_bits, rounds)
     permuted = np.array(indices, dtype=np.uint64)
     outside = np.ones(permuted.shape, dtype=bool)
     while outside.any():
@@ -103,18 +114,25 @@ def permute(indices: Int64Array, key: tuple[int, int, int], max_index: int) -> I
     return permuted.astype(np.int64)
 
 
-def _round_keys(key: tuple[int, int, int], word_bits: int) -> list[np.uint64]:
+def _round_keys(key: tuple[int, int, int], word_bits: int, rounds: int) -> list[np.uint64]:
     mask = (1 << word_bits) - 1
 
     def rotate_right(word: int, count: int) -> int:
         return ((word >> count) | (word << (word_bits - count))) & mask
 
     words = [part & mask for part in key]
-    for i in range(ROUNDS - 3):
+    for i in range(rounds - 3):
         constant = (0xFFFFFFFC & mask) ^ (_SIMON_Z >> i & 1)
         turned = rotate_right(words[-1], 3) ^ rotate_right(words[-1], 4)
         words.append(constant ^ words[-3] ^ turned)
     return [np.uint64(word) for word in words]
+
+
+def _mix64(value: int) -> int:
+    value &= _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
 
 
 def _encipher(

@@ -1,0 +1,193 @@
+"""Batches of windows as a tf.data.Dataset in which no Python runs.
+
+The mapped frames become a tensor without a copy, through DLPack, and each batch is two gathers
+from it, inputs and targets, inside the graph. What that takes is written at each step below,
+because every one of them, left out, costs a copy of the whole store or the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from framewin.dataset import FrameWindowDataset
+from framewin.optional import require
+from framewin.stores.mapped import MappedFrames
+from framewin.windows import order
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = require("tensorflow", extra="tensorflow")
+
+PARALLEL_BATCHES = 2
+UNIT_SCALE = {"uint8": 1 / 255, "uint16": 1 / 65535, "float32": 1.0}
+
+
+def to_tf_dataset(
+    dataset: FrameWindowDataset,
+    *,
+    batch_size: int,
+    shuffle: bool = False,
+    seed: int = 0,
+    drop_remainder: bool = False,
+    normalize: Literal["unit"] | None = None,
+    prefetch: int = 2,
+    start_epoch: int = 0,
+) -> tf.data.Dataset:
+    """Batches of a dataset's windows, as fast as from a tensor in memory.
+
+    Each pass over the result is an epoch. The order of a shuffled epoch is the permutation
+    that `EpochOrder(len(dataset), seed=seed)` gives for that epoch; the first pass is epoch
+    `start_epoch`, the next one `start_epoch + 1`, and so on.
+
+    Args:
+        dataset: The windows.
+        batch_size: Windows in a batch, B below.
+        shuffle: A new full permutation of all windows in each epoch, without a buffer.
+        seed: Chooses the permutations, in [0, 2**63).
+        drop_remainder: Leave out a last batch that is not full.
+        normalize: `None` keeps the stored dtype. `"unit"` gives float32 in 0..1: uint8 is
+            divided by 255, uint16 by 65535, float32 kept as it is.
+        prefetch: Batches made ready ahead of the training step.
+        start_epoch: Number of the first epoch, at least 0.
+
+    Returns:
+        A dataset of known cardinality with elements (inputs, targets):
+        inputs: (B, input_frames, H, W, C); targets: (B, predict_frames, H, W, C).
+
+    Raises:
+        ValueError: A parameter out of its range.
+        MissingDependencyError: TensorFlow is not installed.
+    """
+    _check(batch_size, seed, normalize, prefetch, start_epoch)
+    num_windows = len(dataset)
+    num_batches = num_windows // batch_size if drop_remainder else -(-num_windows // batch_size)
+    if num_batches == 0:
+        raise ValueError(f"batch_size {batch_size} is above the number of windows, {num_windows}")
+
+    frames = mapped_tensor(dataset._store.frames)
+    window_ends = tf.constant(dataset.index.window_ends)
+    start_bases = tf.constant(dataset.index.start_bases)
+    input_offsets = tf.constant(dataset.spec.input_offsets)
+    predict_offsets = tf.constant(dataset.spec.predict_offsets)
+
+    def gather(starts: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+        picked = tf.gather(frames, starts[:, tf.newaxis] + offsets)
+        return unit(picked) if normalize == "unit" else picked
+
+    @tf.autograph.experimental.do_not_convert
+    def load(key: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first = batch * batch_size
+        if drop_remainder:
+            windows = first + tf.range(batch_size, dtype=tf.int64)
+        else:
+            windows = tf.range(first, tf.minimum(first + batch_size, num_windows))
+        if shuffle:
+            windows = _permute(windows, key, num_windows)
+        runs = tf.searchsorted(window_ends, windows, side="right")
+        starts = tf.gather(start_bases, runs) + windows * dataset.spec.window_stride
+        return gather(starts, input_offsets), gather(starts, predict_offsets)
+
+    @tf.autograph.experimental.do_not_convert
+    def batches_of_epoch(key: tf.Tensor) -> tf.data.Dataset:
+        batches = tf.data.Dataset.range(num_batches)
+        return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(key).repeat(), batches)
+
+    keys = _epoch_keys(seed, start_epoch) if shuffle else tf.data.Dataset.from_tensors(0)
+    return (
+        keys.flat_map(batches_of_epoch)
+        .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
+        .apply(tf.data.experimental.assert_cardinality(num_batches))
+        .prefetch(prefetch)
+        .with_options(_options())
+    )
+
+
+def mapped_tensor(frames: MappedFrames) -> tf.Tensor:
+    """The mapped frames as a tensor that shares their memory: stored dtype, (N, H, W, C).
+
+    The tensor keeps the mapping alive. Its memory is read-only, which TensorFlow is not told:
+    it never writes to a tensor that others hold.
+    """
+    mapped = frames.array
+    # TensorFlow aborts the process on a tensor that is not aligned to 64 bytes.
+    if mapped.ctypes.data % 64:
+        raise AssertionError(f"mapping of {frames.path} is not aligned")
+    # numpy refuses to export a read-only array, so the same memory is viewed once more.
+    memory = (ctypes.c_uint8 * mapped.nbytes).from_address(mapped.ctypes.data)
+    memory.owner = mapped  # type: ignore[attr-defined]
+    view = np.frombuffer(memory, dtype=mapped.dtype).reshape(mapped.shape)
+    return tf.experimental.dlpack.from_dlpack(view.__dlpack__())
+
+
+def unit(frames: tf.Tensor) -> tf.Tensor:
+    """Frames of a stored dtype as float32, integers scaled to 0..1; any shape."""
+    scale = UNIT_SCALE[frames.dtype.name]
+    scaled = tf.cast(frames, tf.float32)
+    return scaled if scale == 1.0 else scaled * scale
+
+
+def _check(
+    batch_size: int, seed: int, normalize: str | None, prefetch: int, start_epoch: int
+) -> None:
+    for name, value, least in (
+        ("batch_size", batch_size, 1),
+        ("prefetch", prefetch, 0),
+        ("start_epoch", start_epoch, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name} must be >= {least}, got {value}")
+    order.seed_key(seed)
+    if normalize not in (None, "unit"):
+        raise ValueError(f"normalize must be None or 'unit', got {normalize!r}")
+
+
+def _options() -> Any:
+    options = tf.data.Options()
+    # The default rewrites copy every captured tensor when an iterator is made: for a store
+    # that is larger than memory, that is the end of the process.
+    options.experimental_optimization.apply_default_optimizations = False
+    # So does the sharding rewrite under any tf.distribute strategy.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # The epoch counter is the only state, and an iterator holds its own epoch's key.
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    return options
+
+
+def _epoch_keys(seed: int, start_epoch: int) -> tf.data.Dataset:
+    """One cipher key per pass over it: `epoch_key(seed, epoch)`, uint32 (3,)."""
+    next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
+
+    @tf.autograph.experimental.do_not_convert
+    def next_key(_: tf.Tensor) -> tf.Tensor:
+        epoch = next_epoch.assign_add(1) - 1
+        return _epoch_key(seed, epoch)
+
+    return tf.data.Dataset.from_tensors(0).map(next_key)
+
+
+def _epoch_key(seed: int, epoch: tf.Tensor) -> tf.Tensor:
+    """`framewin.windows.order.epoch_key` in the graph: uint32 (3,) for an int64 epoch."""
+    numbers = order.KEY_PARTS * epoch + tf.range(order.KEY_PARTS, dtype=tf.int64)
+    key = tf.constant(order.seed_key(seed), tf.uint32)
+    mixed = _encipher(numbers, key, order.KEY_MAX_INDEX, order.KEY_ROUNDS)
+    return tf.cast(tf.math.floormod(mixed, 2**32), tf.uint32)
+
+
+def _permute(positions: tf.Tensor, key: tf.Tensor, num_windows: int) -> tf.Tensor:
+    """`EpochOrder.windows` in the graph: int64, the shape of `positions` (B,)."""
+    max_index = order.cipher_max_index(num_windows)
+    found = _encipher(positions, key, max_index, order.ROUNDS)
+    if max_index < num_windows:
+        return found
+    return tf.where(found < num_windows, found, _encipher(found, key, max_index, order.ROUNDS))
+
+
+def _encipher(indices: tf.Tensor, key: tf.Tensor, max_index: int, rounds: int) -> tf.Tensor:
+    """`framewin.windows.order.permute` in the graph."""
+    return tf.raw_ops.RandomIndexShuffle(
+        index=indices, seed=key, max_index=tf.constant(max_index, tf.int64), rounds=rounds
+    )
