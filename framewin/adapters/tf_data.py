@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
+from framewin.metrics import UNIT_SCALE
 from framewin.optional import require
 from framewin.stores.mapped import MappedFrames
 from framewin.windows import order
@@ -23,7 +24,6 @@ else:
     tf = require("tensorflow", extra="tensorflow")
 
 PARALLEL_BATCHES = 2
-UNIT_SCALE = {"uint8": 1 / 255, "uint16": 1 / 65535, "float32": 1.0}
 
 
 def to_tf_dataset(
@@ -152,6 +152,8 @@ def _options() -> Any:
     options.experimental_optimization.apply_default_optimizations = False
     # So does the sharding rewrite under any tf.distribute strategy.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # Autotuning enlarges the prefetch buffer beyond what was asked for, in whole batches.
+    options.autotune.enabled = False
     # The epoch counter is the only state, and an iterator holds its own epoch's key.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return options

@@ -15,8 +15,10 @@ from framewin.schema import Int64Array
 from framewin.sources import SOURCES
 
 # ASCII digits only: \d takes superscripts and other scripts' digits, which int() may refuse.
-_LAST_NUMBER = re.compile(r"(?P<before>.*?)(?P<number>[0-9]+)(?P<after>[^0-9]*)", re.DOTALL)
+_DIGIT_CHARACTERS = "0123456789"
+_AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
 _DIGITS = re.compile(r"([0-9]+)")
+_ENDS_LIKE_DECIMAL = re.compile(r"[0-9][.,]\Z")
 _INT64_DIGITS = 18
 
 
@@ -92,7 +94,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     ['cam', 'cam2', 'cam10']
     """
     pieces = _DIGITS.split(text)
-    return [(0, int(p), p) if p[:1] in "0123456789" else (1, 0, p) for p in pieces if p]
+    return [(0, int(p), p) if p[:1] in _DIGIT_CHARACTERS else (1, 0, p) for p in pieces if p]
 
 
 def _walk(
@@ -161,33 +163,44 @@ def _frame_numbers(folder: Path, file_names: list[str]) -> Int64Array:
     pattern: tuple[str, str] | None = None
     widths = set()
     for i, file_name in enumerate(file_names):
-        parts = _LAST_NUMBER.fullmatch(os.path.splitext(file_name)[0])
-        if parts is None:
+        before, digits, after = _last_number(file_name[: file_name.rindex(".")])
+        if not digits:
             raise SourceError(
                 f"{folder / file_name} has no number in its name; expected one that gives its "
                 "place in time, as in frame_0001.png"
             )
         if pattern is None:
-            pattern = (parts["before"], parts["after"])
-        elif pattern != (parts["before"], parts["after"]):
+            pattern = (before, after)
+        elif pattern != (before, after):
             first, second = sorted((file_names[0], file_name), key=natural_key)
             raise SourceError(
                 f"{folder / first} and {second} differ in more than their last number; "
                 "put the frames of each recording into a folder of their own"
             )
-        if len(parts["number"].lstrip("0")) > _INT64_DIGITS:
+        if len(digits) > _INT64_DIGITS and len(digits.lstrip("0")) > _INT64_DIGITS:
             raise SourceError(
                 f"{folder / file_name} has a frame number of more than {_INT64_DIGITS} digits"
             )
-        widths.add(len(parts["number"]))
-        numbers[i] = int(parts["number"])
-    if len(widths) > 1 and pattern is not None and re.search(r"[0-9][.,]$", pattern[0]):
+        widths.add(len(digits))
+        numbers[i] = int(digits)
+    if len(widths) > 1 and pattern is not None and _ENDS_LIKE_DECIMAL.search(pattern[0]):
         shortest, longest = (pick(file_names, key=len) for pick in (min, max))
         raise SourceError(
             f"{folder / longest} and {shortest} look like decimal numbers of different length, "
             "whose order is in doubt; pad them to the same number of digits"
         )
     return numbers
+
+
+def _last_number(stem: str) -> tuple[str, str, str]:
+    """A name without suffix as (text before its last number, the digits, text after them).
+
+    >>> _last_number("cam2_f07"), _last_number("t0012.depth")
+    (('cam2_f', '07', ''), ('t', '0012', '.depth'))
+    """
+    with_number = stem if stem[-1:] in _DIGIT_CHARACTERS else _AFTER_LAST_DIGIT.sub("", stem)
+    before = with_number.rstrip(_DIGIT_CHARACTERS)
+    return before, with_number[len(before) :], stem[len(with_number) :]
 
 
 def _suffixes() -> str:

@@ -1,0 +1,152 @@
+"""Pictures of forecasts: the truth above, the forecast below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+FRAME_PIXELS = 128
+"""A frame's longer side in a picture, about: small frames are enlarged, large ones reduced."""
+MARGIN = 4
+CAPTION_HEIGHT = 16
+DIM = 0.25
+"""A window whose greatest value is below this is brightened."""
+GIF_FRAME_MILLISECONDS = 250
+GIF_LAST_FRAME_MILLISECONDS = 1250
+
+BACKGROUND = (24, 24, 28)
+CAPTION_COLOUR = (210, 210, 215)
+FORECAST_EDGE = (235, 140, 40)
+"""Colour of the line under forecast frames."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """One window and its forecast, in unit scale."""
+
+    title: str
+    inputs: np.ndarray
+    """(T_in, H, W, C)."""
+    truth: np.ndarray
+    """(T_out, H, W, C)."""
+    forecast: np.ndarray
+    """(T_out, H, W, C)."""
+
+
+def write_sheet(path: Path, examples: Sequence[Example]) -> None:
+    """Write a PNG: for each window a row of true frames above a row of forecast frames.
+
+    Columns are captioned with the lead time in frames: -1 and 0 are the last two inputs, +1 is
+    the first predicted frame. Forecast frames have an orange line under them.
+    """
+    rows = []
+    for example in examples:
+        leads = _lead_times(example)
+        top = [*example.inputs, *example.truth]
+        bottom = [None] * len(example.inputs) + list(example.forecast)
+        show = _picture_maker(example)
+        rows += [
+            _strip([_caption(f"{lead:+d}" if lead else "0", show(top[0])) for lead in leads]),
+            _strip([show(frame) for frame in top]),
+            _strip([_blank(show(top[0])) if f is None else _marked(show(f)) for f in bottom]),
+            _caption(f"{example.title}: truth above, forecast below", None),
+        ]
+    iio.imwrite(path, _stack(rows))
+
+
+def write_gif(path: Path, examples: Sequence[Example]) -> None:
+    """Write a looping GIF: the windows side by side, truth above forecast, frame after frame.
+
+    While the inputs play, both rows show them; then the forecast, underlined in orange.
+    """
+    pictures = []
+    for step, lead in enumerate(_lead_times(examples[0])):
+        tops, bottoms = [], []
+        for example in examples:
+            show = _picture_maker(example)
+            ahead = step - len(example.inputs)
+            is_input = ahead < 0
+            tops.append(show(example.inputs[step] if is_input else example.truth[ahead]))
+            bottoms.append(tops[-1] if is_input else _marked(show(example.forecast[ahead])))
+        text = f"input {lead:d}" if lead <= 0 else f"forecast {lead:+d}"
+        pictures.append(_stack([_caption(text, None), _strip(tops), _strip(bottoms)]))
+    durations = [GIF_FRAME_MILLISECONDS] * (len(pictures) - 1) + [GIF_LAST_FRAME_MILLISECONDS]
+    iio.imwrite(path, np.stack(pictures), extension=".gif", duration=durations, loop=0)
+
+
+def _lead_times(example: Example) -> range:
+    return range(1 - len(example.inputs), len(example.truth) + 1)
+
+
+def _picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from a frame of this window to an RGB picture of a size to look at."""
+    seen = np.concatenate([example.inputs, example.truth])[..., : _colours(example.inputs)]
+    low, high = float(seen.min()), float(seen.max())
+    # Frames that use the range are shown as they are; depth or rain may use a sliver of it.
+    if low >= 0 and DIM < high <= 1:
+        low, high = 0.0, 1.0
+
+    def picture(frame: np.ndarray) -> np.ndarray:
+        spread = high - low or 1.0
+        scaled = np.clip((frame[..., : _colours(frame)] - low) / spread, 0, 1)
+        pixels = np.rint(scaled * 255).astype(np.uint8)
+        return _resized(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+
+    return picture
+
+
+def _colours(frame: np.ndarray) -> int:
+    """Channels to show: an alpha channel is left out."""
+    return 3 if frame.shape[-1] >= 3 else 1
+
+
+def _resized(picture: np.ndarray) -> np.ndarray:
+    height, width = picture.shape[:2]
+    longer = max(height, width)
+    if longer < FRAME_PIXELS:
+        factor = max(1, round(FRAME_PIXELS / longer))
+        return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    scale = FRAME_PIXELS / longer
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.BOX))
+
+
+def _marked(picture: np.ndarray) -> np.ndarray:
+    marked = picture.copy()
+    marked[-2:] = FORECAST_EDGE
+    return marked
+
+
+def _blank(like: np.ndarray) -> np.ndarray:
+    return np.full_like(like, BACKGROUND)
+
+
+def _caption(text: str, like: np.ndarray | None) -> np.ndarray:
+    """A line of text, as wide as a picture, or as the text where there is none."""
+    font = ImageFont.load_default(size=12)
+    width = like.shape[1] if like is not None else int(font.getlength(text)) + 2 * MARGIN
+    image = Image.new("RGB", (width, CAPTION_HEIGHT), BACKGROUND)
+    ImageDraw.Draw(image).text((MARGIN, 0), text, fill=CAPTION_COLOUR, font=font)
+    return np.asarray(image)
+
+
+def _strip(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Pictures of one height, side by side with margins."""
+    gap = np.full((pictures[0].shape[0], MARGIN, 3), BACKGROUND, np.uint8)
+    return np.concatenate([piece for picture in pictures for piece in (gap, picture)], axis=1)
+
+
+def _stack(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of any width, one below the other with margins."""
+    width = max(row.shape[1] for row in rows) + MARGIN
+    padded = []
+    for row in rows:
+        canvas = np.full((row.shape[0] + MARGIN, width, 3), BACKGROUND, np.uint8)
+        canvas[: row.shape[0], : row.shape[1]] = row
+        padded.append(canvas)
+    return np.concatenate(padded)

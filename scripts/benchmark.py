@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Measure framewin against a preloaded tensor and the usual alternatives, as ratios in one run.
+
+    python scripts/benchmark.py                 # the table of the README, about three minutes
+    python scripts/benchmark.py --rounds 5      # quicker and noisier
+
+Every way makes the same shuffled batches of 8 windows of 5 + 5 frames. They take turns, a few
+batches each, for many rounds, so that a noisy machine disturbs all of them alike; the table shows
+medians. Iterators are made once; a turn begins with some batches that do not count, which use
+up what was prefetched, and ends with a pause in which prefetching comes to rest. The second
+table compares `framewin convert` with a bare loop of the same PNG decoder on as many threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import imagecodecs
+import numpy as np
+import tensorflow as tf
+
+from framewin import FrameWindowDataset, convert
+
+BATCH_SIZE = 8
+INPUT_FRAMES = PREDICT_FRAMES = 5
+SPAN = INPUT_FRAMES + PREDICT_FRAMES
+# (height, width, channels) -> frames in the store, batches per turn
+SIZES = {(100, 100, 1): (10_000, 300), (272, 640, 3): (300, 20), (720, 1280, 3): (60, 6)}
+# More than any way holds ready or under way: a turn begins with none left over.
+LEAD_IN_BATCHES = 6
+SETTLE_SECONDS = 0.3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2, help="for convert and the bare decoder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="framewin-benchmark-") as folder:
+        for size, (num_frames, turn) in SIZES.items():
+            frames = make_frames(Path(folder), size, num_frames)
+            store = frames.with_suffix(".zarr")
+            convert(frames, store)
+            report_reading(store, size, turn, arguments.rounds)
+            report_converting(frames, size, arguments.threads, arguments.rounds)
+
+
+def report_reading(store: Path, size: tuple[int, ...], turn: int, rounds: int) -> None:
+    dataset = FrameWindowDataset(
+        store, input_frames=INPUT_FRAMES, predict_frames=PREDICT_FRAMES
+    )
+    ways: dict[str, Iterator[Any]] = {
+        "preloaded tensor": iter(preloaded(dataset).repeat()),
+        "framewin to_tf_dataset": iter(
+            dataset.to_tf_dataset(batch_size=BATCH_SIZE, shuffle=True).repeat()
+        ),
+        "numpy_function per batch, memmap": iter(numpy_function(dataset).repeat()),
+        "from_generator, memmap": iter(from_generator(dataset).repeat()),
+        "ds.batch, numpy only": numpy_only(dataset),
+    }
+    seconds = take_turns({name: pull(way, turn) for name, way in ways.items()}, rounds)
+    print(f"\nReading, {'x'.join(map(str, size))} uint8, batch {BATCH_SIZE}, 5 + 5 frames")
+    print(f"  {'way':34} {'ms per batch':>12} {'over preloaded':>15} {'quartiles':>15}")
+    base = seconds["preloaded tensor"]
+    for name, times in seconds.items():
+        ratios = [t / b for t, b in zip(times, base, strict=True)]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        print(
+            f"  {name:34} {statistics.median(times) / turn * 1e3:12.3f} "
+            f"{statistics.median(ratios):15.2f} {f'{low:.2f}-{high:.2f}':>15}"
+        )
+
+
+def report_converting(frames: Path, size: tuple[int, ...], threads: int, rounds: int) -> None:
+    files = [str(path) for path in sorted(frames.glob("*.png"))]
+    numbers = itertools.count()
+
+    def run_convert() -> float:
+        store = frames.with_name(f"{frames.name}-{next(numbers)}.zarr")
+        seconds = timed(lambda: convert(frames, store, workers=threads))
+        shutil.rmtree(store)
+        return seconds
+
+    def run_bare() -> float:
+        shares = [files[i::threads] for i in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            return timed(lambda: list(pool.map(decode_all, shares)))
+
+    seconds = take_turns({"convert": run_convert, "bare": run_bare}, max(5, rounds // 2))
+    ratios = [b / c for b, c in zip(seconds["bare"], seconds["convert"], strict=True)]
+    print(f"Converting {len(files)} frames on {threads} threads")
+    for name, times in seconds.items():
+        print(f"  {name:34} {len(files) / statistics.median(times):12.0f} frames per second")
+    print(f"  {'rate of convert over bare decoder':34} {statistics.median(ratios):12.2f}")
+
+
+def take_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way in each round, after one round that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_number in range(rounds + 1):
+        for name, way in ways.items():
+            taken = way()
+            time.sleep(SETTLE_SECONDS)
+            if round_number > 0:
+                seconds[name].append(taken)
+    return seconds
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def pull(batches: Iterator[Any], count: int) -> Callable[[], float]:
+    def pull_some(some: int) -> None:
+        for _ in range(some):
+            next(batches)
+
+    def turn() -> float:
+        pull_some(LEAD_IN_BATCHES)
+        return timed(lambda: pull_some(count))
+
+    return turn
+
+
+def preloaded(dataset: FrameWindowDataset) -> tf.data.Dataset:
+    """All frames in memory as one tensor, windows gathered from it in the graph."""
+    frames = tf.constant(dataset.frames)
+    starts = dataset.index.start_rows(np.arange(len(dataset)))
+
+    def load(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows = start[:, tf.newaxis] + tf.range(SPAN, dtype=tf.int64)
+        return tf.gather(frames, rows[:, :INPUT_FRAMES]), tf.gather(frames, rows[:, INPUT_FRAMES:])
+
+    return shuffled(starts).map(load, num_parallel_calls=2).prefetch(2)
+
+
+def numpy_function(dataset: FrameWindowDataset) -> tf.data.Dataset:
+    """The mapped frames read by one Python call per batch."""
+    frames = dataset.frames
+    dtype = tf.as_dtype(frames.dtype)
+
+    def read(start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = start[:, np.newaxis] + np.arange(SPAN)
+        return frames[rows[:, :INPUT_FRAMES]], frames[rows[:, INPUT_FRAMES:]]
+
+    def load(start: tf.Tensor) -> Any:
+        return tf.numpy_function(read, [start], [dtype, dtype])
+
+    starts = dataset.index.start_rows(np.arange(len(dataset)))
+    return shuffled(starts).map(load, num_parallel_calls=2).prefetch(2)
+
+
+def from_generator(dataset: FrameWindowDataset) -> tf.data.Dataset:
+    """The mapped frames handed over window by window from a Python generator."""
+    shape = dataset.frame_format.shape
+    window = tf.TensorSpec((INPUT_FRAMES, *shape), dataset.frame_format.dtype)
+
+    def windows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for number in np.random.default_rng(0).permutation(len(dataset)):
+            start = int(dataset.index.start_rows(np.array([number]))[0])
+            middle = start + INPUT_FRAMES
+            yield dataset.frames[start:middle], dataset.frames[middle : start + SPAN]
+
+    generator = tf.data.Dataset.from_generator(windows, output_signature=(window, window))
+    return fixed_prefetch(generator.batch(BATCH_SIZE).prefetch(2))
+
+
+def numpy_only(dataset: FrameWindowDataset) -> Iterator[Any]:
+    """Batches without TensorFlow, on one thread."""
+    rng = np.random.default_rng(0)
+    while True:
+        order = rng.permutation(len(dataset))
+        for first in range(0, len(order), BATCH_SIZE):
+            yield dataset.batch(order[first : first + BATCH_SIZE])
+
+
+def shuffled(starts: np.ndarray) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensor_slices(starts)
+    return fixed_prefetch(dataset.shuffle(len(starts), seed=0).batch(BATCH_SIZE))
+
+
+def fixed_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Left to itself, tf.data enlarges its buffers until a turn is served from them alone."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def make_frames(folder: Path, size: tuple[int, int, int], count: int) -> Path:
+    """PNG frames with structure and some noise, so that they compress like real ones."""
+    height, width, channels = size
+    rng = np.random.default_rng(0)
+    frames = folder / "x".join(map(str, size))
+    frames.mkdir()
+    coarse = rng.integers(0, 250, (height // 8 + 2, width // 8 + 2, channels))
+    scene = coarse.repeat(8, 0).repeat(8, 1)
+    for number in range(count):
+        shift = number % 8
+        view = scene[shift : shift + height, shift : shift + width]
+        noisy = (view + rng.integers(0, 6, size)).astype(np.uint8)
+        path = frames / f"{number}.png"
+        path.write_bytes(imagecodecs.png_encode(noisy.squeeze()))
+    return frames
+
+
+def decode_all(files: list[str]) -> None:
+    for path in files:
+        with open(path, "rb") as file:
+            imagecodecs.png_decode(file.read())
+
+
+if __name__ == "__main__":
+    main()
