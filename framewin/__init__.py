@@ -1,10 +1,10 @@
 """Pack video frames into mapped stores and train frame predictors from them.
 
-    framewin convert frames/ clips.zarr
+framewin convert frames/ clips.zarr
 
-    from framewin import FrameWindowDataset
-    ds = FrameWindowDataset("clips.zarr", input_frames=5, predict_frames=5)
-    inputs, targets = ds[0]
+from framewin import FrameWindowDataset
+ds = FrameWindowDataset("clips.zarr", input_frames=5, predict_frames=5)
+inputs, targets = ds[0]
 """
 
 from __future__ import annotations

@@ -36,4 +36,5 @@ def keep_freed_memory() -> bool:
         (_M_MMAP_THRESHOLD, _LARGEST_POOLED_BYTES),
         (_M_TRIM_THRESHOLD, _KEPT_BYTES),
     )
-    return all([mallopt(name, value) == 1 for name, value in settings])
+    done = [mallopt(name, value) == 1 for name, value in settings]
+    return all(done)

@@ -58,9 +58,7 @@ def main() -> None:
 
 
 def report_reading(store: Path, size: tuple[int, ...], turn: int, rounds: int) -> None:
-    dataset = FrameWindowDataset(
-        store, input_frames=INPUT_FRAMES, predict_frames=PREDICT_FRAMES
-    )
+    dataset = FrameWindowDataset(store, input_frames=INPUT_FRAMES, predict_frames=PREDICT_FRAMES)
     ways: dict[str, Iterator[Any]] = {
         "preloaded tensor": iter(preloaded(dataset).repeat()),
         "framewin to_tf_dataset": iter(

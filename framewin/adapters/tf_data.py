@@ -119,7 +119,7 @@ def mapped_tensor(frames: MappedFrames) -> tf.Tensor:
     # numpy refuses to export a read-only array, so the same memory is viewed once more.
     memory = (ctypes.c_uint8 * mapped.nbytes).from_address(mapped.ctypes.data)
     memory.owner = mapped  # type: ignore[attr-defined]
-    view = np.frombuffer(memory, dtype=mapped.dtype).reshape(mapped.shape)
+    view = np.ctypeslib.as_array(memory).view(mapped.dtype).reshape(mapped.shape)
     return tf.experimental.dlpack.from_dlpack(view.__dlpack__())
 
 

@@ -114,9 +114,10 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     """Raise FrameFormatError unless a frame is like the first one of the plan."""
     expected = plan.meta.frame_format
     if found != expected:
+        first = next(plan.paths(0, 1))
         raise FrameFormatError(
-            f"{path} is {found}, {next(plan.paths(0, 1))} is {expected}; all frames of a store must have "
-            "one shape and dtype, convert them into stores of their own"
+            f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
+            "shape and dtype, convert them into stores of their own"
         )
 
 

@@ -142,18 +142,26 @@ def _write_blocks(
     running: deque[Future[int]] = deque()
     bytes_in = done = 0
     pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
+
+    def submit_blocks() -> None:
+        free = workers * BLOCKS_AHEAD - len(running)
+        running.extend(pool.submit(convert_block, row) for row in islice(waiting, free))
+
+    beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
     try:
-        while True:
-            free = workers * BLOCKS_AHEAD - len(running)
-            running += [pool.submit(convert_block, row) for row in islice(waiting, free)]
-            if not running:
-                return bytes_in
+        metadata = beside.submit(writer.write_metadata)
+        submit_blocks()
+        while running:
             bytes_in += running.popleft().result()
+            submit_blocks()
             done = min(done + block, total)
             if progress is not None:
                 progress(done, total)
+        metadata.result()
+        return bytes_in
     finally:
         pool.shutdown(cancel_futures=True)
+        beside.shutdown()
 
 
 class _BlockConverter:

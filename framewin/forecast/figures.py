@@ -113,7 +113,9 @@ def _resized(picture: np.ndarray) -> np.ndarray:
         return picture.repeat(factor, axis=0).repeat(factor, axis=1)
     scale = FRAME_PIXELS / longer
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.BOX))
+    return np.asarray(
+        Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.BOX)
+    )
 
 
 def _marked(picture: np.ndarray) -> np.ndarray:

@@ -36,8 +36,11 @@ class StoreWriter(Protocol):
     def write_frames(self, first_row: int, frames: np.ndarray) -> None:
         """Write (n, H, W, C) frames to rows [first_row, first_row + n); any thread, any order."""
 
+    def write_metadata(self) -> None:
+        """Write what stands beside the frames; may run beside `write_frames`."""
+
     def finish(self) -> None:
-        """Write what stands beside the frames; all rows have been written."""
+        """Complete the store once all frames and the metadata are written."""
 
     def close(self) -> None:
         """Release the files; also after a failure."""

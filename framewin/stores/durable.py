@@ -20,7 +20,7 @@ from framewin.errors import StoreError
 
 MARKER = "framewin.partial"
 STORE = "store"
-SEND_BYTES = 2**25
+SEND_BYTES = 2**24
 
 
 @contextmanager

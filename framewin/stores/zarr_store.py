@@ -80,7 +80,7 @@ class Writer:
         self.chunk_frames = chunk_frames(frame_format, num_frames)
         self.num_chunks = -(-num_frames // self.chunk_frames)
         rows = self.num_chunks * self.chunk_frames
-        self.group = zarr.create_group(store=root, attributes={"framewin": _attributes(meta)})
+        self.group: Any = zarr.create_group(store=root, attributes={"framewin": _attributes(meta)})
         self.group.create_array(
             "frames",
             shape=(num_frames, *frame_format.shape),
@@ -99,20 +99,23 @@ class Writer:
     def write_frames(self, first_row: int, frames: np.ndarray) -> None:
         """Write (n, H, W, C) frames to rows [first_row, first_row + n); any thread, any order."""
         offset = first_row * self.meta.frame_format.nbytes
-        self.shard.write_at(memoryview(frames), offset)
+        self.shard.write_at(frames.data, offset)
 
-    def finish(self) -> None:
-        """Append the shard's index and write the coordinates and tables."""
-        index = _shard_index(self.num_chunks, self.chunk_frames * self.meta.frame_format.nbytes)
-        checksum = google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
-        self.shard.write_at(index + checksum, self.index_offset)
-        self.shard.wait()
+    def write_metadata(self) -> None:
+        """Write the coordinates and tables; may run beside `write_frames`."""
         self._write_coordinates()
         self._write_tables()
         with warnings.catch_warnings():
             # Consolidated metadata is an extension of Zarr v3; xarray warns where it is missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             zarr.consolidate_metadata(self.root)
+
+    def finish(self) -> None:
+        """Append the shard's index once all frames and the metadata are written."""
+        index = _shard_index(self.num_chunks, self.chunk_frames * self.meta.frame_format.nbytes)
+        checksum = google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
+        self.shard.write_at(index + checksum, self.index_offset)
+        self.shard.wait()
 
     def close(self) -> None:
         """Release the shard file; also after a failure."""
@@ -170,7 +173,7 @@ class Writer:
 class ZarrStore:
     """A raw store, opened for reading."""
 
-    def __init__(self, path: Path, group: zarr.Group, meta: StoreMeta) -> None:
+    def __init__(self, path: Path, group: Any, meta: StoreMeta) -> None:
         self.path = path
         self.meta = meta
         self._group = group
@@ -191,7 +194,7 @@ def open_store(path: Path) -> ZarrStore:
         FormatVersionError: Written by a newer framewin.
     """
     try:
-        group = zarr.open_group(path, mode="r")
+        group: Any = zarr.open_group(path, mode="r")
         meta = _read_meta(path, group)
         _check_shard(path, group["frames"], meta)
     except FramewinError:
@@ -214,8 +217,8 @@ def _attributes(meta: StoreMeta) -> dict[str, Any]:
     }
 
 
-def _read_meta(path: Path, group: zarr.Group) -> StoreMeta:
-    attributes: Any = group.attrs.get("framewin")
+def _read_meta(path: Path, group: Any) -> StoreMeta:
+    attributes = group.attrs.get("framewin")
     if not isinstance(attributes, dict):
         raise StoreError(f"{path} is a Zarr group but was not made by framewin convert")
     if attributes["format_version"] > FORMAT_VERSION:
@@ -223,7 +226,7 @@ def _read_meta(path: Path, group: zarr.Group) -> StoreMeta:
             f"{path} has format version {attributes['format_version']}, written by "
             f"{attributes['written_by']}; this framewin reads up to {FORMAT_VERSION}, update it"
         )
-    frames: Any = group["frames"]
+    frames = group["frames"]
     num_frames, height, width, channels = frames.shape
     clips, segments = group["clips"], group["segments"]
     return StoreMeta(
@@ -242,8 +245,10 @@ def _read_meta(path: Path, group: zarr.Group) -> StoreMeta:
 def _check_shard(path: Path, frames: Any, meta: StoreMeta) -> None:
     """Refuse a shard whose chunks are not all there, one behind the other from byte 0."""
     chunk = frames.chunks[0]
-    if frames.shards is None or frames.shards[0] < frames.shape[0] or frames.chunks[1:] != (
-        meta.frame_format.shape
+    if (
+        frames.shards is None
+        or frames.shards[0] < frames.shape[0]
+        or frames.chunks[1:] != (meta.frame_format.shape)
     ):
         raise StoreError(f"{path} does not keep its frames in one raw shard; convert it again")
     num_chunks = -(-meta.clips.num_frames // chunk)

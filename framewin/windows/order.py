@@ -135,9 +135,7 @@ def _mix64(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _encipher(
-    blocks: np.ndarray, round_keys: list[np.uint64], word_bits: int
-) -> np.ndarray:
+def _encipher(blocks: np.ndarray, round_keys: list[np.uint64], word_bits: int) -> np.ndarray:
     mask = np.uint64((1 << word_bits) - 1)
 
     def rotate_left(word: np.ndarray, count: int) -> np.ndarray:
