@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StoreError,
         TrainingError,
     )
+    from framewin.process import keep_freed_memory
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _HOMES = {
     "TrainingError": "framewin.errors",
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
+    "keep_freed_memory": "framewin.process",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "TrainingError",
     "Window",
     "convert",
+    "keep_freed_memory",
 ]
 
 

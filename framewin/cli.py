@@ -19,6 +19,7 @@ import typer
 
 import framewin
 from framewin.errors import FramewinError
+from framewin.optional import require
 
 if TYPE_CHECKING:
     from framewin.conversion.plan import ConversionPlan, Progress
@@ -118,8 +119,7 @@ def train(
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()
-    # TensorFlow writes about missing GPUs and CPU features before anything can be configured.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    _import_tensorflow_quietly()
     from framewin.forecast.train import TrainSettings
     from framewin.forecast.train import train as run_training
 
@@ -141,6 +141,23 @@ def train(
     stamp = time.strftime("%Y%m%d-%H%M%S")
     report = run_training(store, out or Path("runs", f"{store.stem}-{stamp}"), settings)
     _print_training(report)
+
+
+def _import_tensorflow_quietly() -> None:
+    """Import TensorFlow without its notes about missing GPUs and CPU features.
+
+    Some of them are written before its log level can be set, straight to file descriptor 2.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        require("tensorflow", extra="tensorflow")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager

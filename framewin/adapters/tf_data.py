@@ -24,6 +24,7 @@ else:
     tf = require("tensorflow", extra="tensorflow")
 
 PARALLEL_BATCHES = 2
+MAX_STORED_ORDER = 2**16
 
 
 def to_tf_dataset(
@@ -74,31 +75,40 @@ def to_tf_dataset(
     input_offsets = tf.constant(dataset.spec.input_offsets)
     predict_offsets = tf.constant(dataset.spec.predict_offsets)
 
+    def shuffled(positions: tf.Tensor, order_of_epoch: tf.Tensor) -> tf.Tensor:
+        if num_windows <= MAX_STORED_ORDER:
+            return tf.gather(order_of_epoch, positions)
+        return _permute(positions, order_of_epoch, num_windows)
+
     def gather(starts: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
         picked = tf.gather(frames, starts[:, tf.newaxis] + offsets)
         return unit(picked) if normalize == "unit" else picked
 
     @tf.autograph.experimental.do_not_convert
-    def load(key: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def load(order_of_epoch: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first = batch * batch_size
         if drop_remainder:
             windows = first + tf.range(batch_size, dtype=tf.int64)
         else:
             windows = tf.range(first, tf.minimum(first + batch_size, num_windows))
         if shuffle:
-            windows = _permute(windows, key, num_windows)
+            windows = shuffled(windows, order_of_epoch)
         runs = tf.searchsorted(window_ends, windows, side="right")
         starts = tf.gather(start_bases, runs) + windows * dataset.spec.window_stride
         return gather(starts, input_offsets), gather(starts, predict_offsets)
 
     @tf.autograph.experimental.do_not_convert
-    def batches_of_epoch(key: tf.Tensor) -> tf.data.Dataset:
+    def batches_of_epoch(order_of_epoch: tf.Tensor) -> tf.data.Dataset:
         batches = tf.data.Dataset.range(num_batches)
-        return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(key).repeat(), batches)
+        return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(order_of_epoch).repeat(), batches)
 
-    keys = _epoch_keys(seed, start_epoch) if shuffle else tf.data.Dataset.from_tensors(0)
+    epochs = (
+        _epoch_orders(seed, start_epoch, num_windows)
+        if shuffle
+        else tf.data.Dataset.from_tensors(0)
+    )
     return (
-        keys.flat_map(batches_of_epoch)
+        epochs.flat_map(batches_of_epoch)
         .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
         .apply(tf.data.experimental.assert_cardinality(num_batches))
         .prefetch(prefetch)
@@ -159,16 +169,23 @@ def _options() -> Any:
     return options
 
 
-def _epoch_keys(seed: int, start_epoch: int) -> tf.data.Dataset:
-    """One cipher key per pass over it: `epoch_key(seed, epoch)`, uint32 (3,)."""
+def _epoch_orders(seed: int, start_epoch: int, num_windows: int) -> tf.data.Dataset:
+    """One element per pass over it: that epoch's order of windows, or the key to it.
+
+    Of few windows, the whole order: int64 (num_windows,), made once per epoch, because the
+    cipher walks thousands of steps for each number in a range far below its block. Of many,
+    the key: uint32 (3,).
+    """
     next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
 
     @tf.autograph.experimental.do_not_convert
-    def next_key(_: tf.Tensor) -> tf.Tensor:
-        epoch = next_epoch.assign_add(1) - 1
-        return _epoch_key(seed, epoch)
+    def next_order(_: tf.Tensor) -> tf.Tensor:
+        key = _epoch_key(seed, next_epoch.assign_add(1) - 1)
+        if num_windows <= MAX_STORED_ORDER:
+            return _permute(tf.range(num_windows, dtype=tf.int64), key, num_windows)
+        return key
 
-    return tf.data.Dataset.from_tensors(0).map(next_key)
+    return tf.data.Dataset.from_tensors(0).map(next_order)
 
 
 def _epoch_key(seed: int, epoch: tf.Tensor) -> tf.Tensor:

@@ -202,6 +202,7 @@ def _fit(
         validation_data=validation,
         epochs=settings.epochs,
         callbacks=callbacks,
+        shuffle=False,  # the dataset does it
         verbose=1 if sys.stdout.isatty() else 2,
     )
     losses = [untrained, *history.history.get("val_loss", [])]

@@ -128,6 +128,8 @@ def _scan(
             reason = None
             if entry.is_dir():
                 subfolders.append(entry.name)
+                if os.path.splitext(entry.name)[1].lower() in SOURCES:
+                    reason = "folder named like a frame"
             elif entry.name.startswith("."):
                 reason = "hidden"
             elif os.path.splitext(entry.name)[1].lower() not in SOURCES:

@@ -16,6 +16,8 @@ and the caller walks on by itself once.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from framewin.schema import Int64Array
@@ -25,6 +27,7 @@ KEY_ROUNDS = 28
 KEY_MAX_INDEX = 2**62 - 1
 KEY_PARTS = 3
 SEED_LIMIT = 2**63
+SHORTEST_WORD_BITS = 8
 
 _MASK64 = (1 << 64) - 1
 _SIMON_Z = 0x7369F885192C0EF5
@@ -104,7 +107,9 @@ def permute(
     if max_index == 0:
         return np.zeros_like(indices)
     bits = (max_index - 1).bit_length()
-    word_bits = max(bits + bits % 2, 16) // 2
+    word_bits = max(bits + bits % 2, 2 * SHORTEST_WORD_BITS) // 2
+    if word_bits == SHORTEST_WORD_BITS:
+        return _short_permutation(key, max_index, rounds)[indices]
     round_keys = _round_keys(key, word_bits, rounds)
     permuted = np.array(indices, dtype=np.uint64)
     outside = np.ones(permuted.shape, dtype=bool)
@@ -112,6 +117,21 @@ def permute(
         permuted[outside] = _encipher(permuted[outside], round_keys, word_bits)
         outside = permuted > max_index
     return permuted.astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _short_permutation(key: tuple[int, int, int], max_index: int, rounds: int) -> Int64Array:
+    """`permute` of every block of the shortest kind: a walk there can take thousands of steps.
+
+    All walks are made at once, twice as far in each round.
+    """
+    blocks = np.arange(1 << 2 * SHORTEST_WORD_BITS, dtype=np.uint64)
+    round_keys = _round_keys(key, SHORTEST_WORD_BITS, rounds)
+    reached = _encipher(blocks, round_keys, SHORTEST_WORD_BITS).astype(np.int64)
+    while (reached[: max_index + 1] > max_index).any():
+        walking = np.flatnonzero(reached > max_index)
+        reached[walking] = reached[reached[walking]]
+    return reached
 
 
 def _round_keys(key: tuple[int, int, int], word_bits: int, rounds: int) -> list[np.uint64]:

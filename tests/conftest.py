@@ -1,0 +1,96 @@
+"""Small stores whose pixels say where they belong, and the rules for skipping."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import imagecodecs
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROOT = Path(__file__).parent.parent
+
+
+def import_or_skip(module: str) -> ModuleType:
+    """Import an optional package; skip without it, but fail if FRAMEWIN_REQUIRE names it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        if module in os.environ.get("FRAMEWIN_REQUIRE", "").split(","):
+            pytest.fail(f"{module} is required here but not installed")
+        pytest.skip(f"{module} is not installed")
+
+
+@pytest.fixture
+def tf() -> ModuleType:
+    """TensorFlow, or a skip."""
+    return import_or_skip("tensorflow")
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data sets, or a skip."""
+    folder = Path(os.environ.get("FRAMEWIN_REAL_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; FRAMEWIN_REAL_DATA names another place")
+    return folder
+
+
+def make_frame(
+    clip: int, number: int, shape: tuple[int, int, int] = (4, 6, 1), dtype: str = "uint8"
+) -> np.ndarray:
+    """A frame that says which it is: (H, W, C); a wrong clip, number or pixel shows."""
+    height, width, channels = shape
+    pixels = np.arange(height * width * channels).reshape(shape)
+    return ((clip * 101 + number * 7 + pixels) % (np.iinfo(dtype).max + 1)).astype(dtype)
+
+
+def write_frames(folder: Path, frames: Mapping[str, np.ndarray]) -> None:
+    """Write (H, W, C) frames as PNG files: name -> frame."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        (folder / name).write_bytes(imagecodecs.png_encode(frame.squeeze(-1) if
+            frame.shape[-1] == 1 else frame))
+
+
+MakeClips = Callable[..., Path]
+
+
+@pytest.fixture
+def make_clips(tmp_path: Path) -> MakeClips:
+    """Write clip folders from the frame numbers of each: `make_clips({"a": range(5)})`."""
+
+    def make(
+        numbers: Mapping[str, Sequence[int]],
+        shape: tuple[int, int, int] = (4, 6, 1),
+        dtype: str = "uint8",
+        pattern: str = "frame_{}.png",
+        folder: str = "frames",
+    ) -> Path:
+        source = tmp_path / folder
+        for clip, (name, present) in enumerate(numbers.items()):
+            frames = {pattern.format(n): make_frame(clip, n, shape, dtype) for n in present}
+            write_frames(source / name, frames)
+        return source
+
+    return make
+
+
+@pytest.fixture
+def make_store(make_clips: MakeClips, tmp_path: Path) -> MakeClips:
+    """Like `make_clips`, but converted: returns the store."""
+    from framewin import convert
+
+    def make(numbers: Mapping[str, Sequence[int]], name: str = "clips", **options: object) -> Path:
+        source = make_clips(numbers, folder=f"{name}-frames", **options)
+        store = tmp_path / f"{name}.zarr"
+        convert(source, store, workers=2)
+        return store
+
+    return make

@@ -1,0 +1,88 @@
+"""Epoch orders: permutations, the same in numpy and in TensorFlow."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framewin.windows import order
+from framewin.windows.order import EpochOrder
+
+# Greatest indices around the places where the cipher's block grows, and 2**16 + 1 and 2**18 + 1,
+# for which TensorFlow's op alone is not a permutation.
+SIZES = [1, 2, 3, 10, 255, 256, 257, 4097, 65535, 65536, 65537, 65538, 262145]
+
+
+@pytest.mark.parametrize("num_windows", SIZES)
+def test_an_epoch_is_a_permutation(num_windows: int) -> None:
+    """Every window comes exactly once."""
+    windows = EpochOrder(num_windows, seed=5).windows(3, np.arange(num_windows))
+    assert np.array_equal(np.sort(windows), np.arange(num_windows))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3000), st.integers(0, 2**63 - 1), st.integers(0, 2**40))
+def test_any_seed_and_epoch_give_a_permutation(n: int, seed: int, epoch: int) -> None:
+    """Also for great seeds and epochs."""
+    windows = EpochOrder(n, seed=seed).windows(epoch, np.arange(n))
+    assert np.array_equal(np.sort(windows), np.arange(n))
+
+
+def test_one_position_costs_no_more_than_itself() -> None:
+    """Positions of a huge epoch are found without making the others."""
+    windows = EpochOrder(10**12, seed=0).windows(0, np.array([0, 10**12 - 1]))
+    assert len(set(windows.tolist())) == 2
+    assert (windows < 10**12).all()
+
+
+def test_orders_differ_between_seeds_and_epochs() -> None:
+    """Regression: a plain key repeats every 256 epochs and seeds in small stores."""
+    n = 100
+    keys = [(seed, epoch) for seed in (0, 1, 256, 2**32) for epoch in (0, 1, 256, 65536, 2**32)]
+    orders = {
+        tuple(EpochOrder(n, seed=seed).windows(epoch, np.arange(n)).tolist())
+        for seed, epoch in keys
+    }
+    assert len(orders) == len(keys)
+
+
+def test_orders_look_random() -> None:
+    """Over many epochs each window comes about equally often at each place."""
+    n, epochs = 20, 400
+    counts = np.zeros((n, n))
+    shuffler = EpochOrder(n, seed=1)
+    for epoch in range(epochs):
+        counts[np.arange(n), shuffler.windows(epoch, np.arange(n))] += 1
+    expected = epochs / n
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    degrees = (n - 1) ** 2
+    assert abs(chi_squared - degrees) < 6 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("num_windows", SIZES)
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (7, 300), (2**63 - 1, 2**31)])
+def test_tensorflow_gives_the_same_order(
+    tf: ModuleType, num_windows: int, seed: int, epoch: int
+) -> None:
+    """The graph and numpy agree window by window."""
+    from framewin.adapters.tf_data import _epoch_key, _permute
+
+    @tf.function
+    def in_graph(epoch: object, positions: object) -> object:
+        return _permute(positions, _epoch_key(seed, epoch), num_windows)
+
+    positions = np.unique(np.linspace(0, num_windows - 1, 500).astype(np.int64))
+    found = in_graph(tf.constant(epoch, tf.int64), tf.constant(positions)).numpy()
+    expected = EpochOrder(num_windows, seed=seed).windows(epoch, positions)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_bad_seed(seed: int) -> None:
+    """The message names the range and the value."""
+    with pytest.raises(ValueError, match=rf"seed must be in \[0, 2\*\*63\), got {seed}"):
+        order.seed_key(seed)
