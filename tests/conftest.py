@@ -55,8 +55,9 @@ def write_frames(folder: Path, frames: Mapping[str, np.ndarray]) -> None:
     """Write (H, W, C) frames as PNG files: name -> frame."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
-        (folder / name).write_bytes(imagecodecs.png_encode(frame.squeeze(-1) if
-            frame.shape[-1] == 1 else frame))
+        (folder / name).write_bytes(
+            imagecodecs.png_encode(frame.squeeze(-1) if frame.shape[-1] == 1 else frame)
+        )
 
 
 MakeClips = Callable[..., Path]

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from framewin.schema import ClipTable, FrameFormat, Gap
 
-increasing_numbers = st.lists(
-    st.integers(0, 60), min_size=1, max_size=20, unique=True
-).map(sorted)
+increasing_numbers = st.lists(st.integers(0, 60), min_size=1, max_size=20, unique=True).map(sorted)
 
 
 @given(st.lists(increasing_numbers, min_size=1, max_size=4))

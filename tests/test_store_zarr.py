@@ -174,7 +174,7 @@ def test_a_damaged_store_is_refused(make_store: MakeClips, damage: str) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     """A missing store, and a name whose format is not known."""
-    with pytest.raises(StoreError, match="none.zarr does not exist; expected a store made by"):
+    with pytest.raises(StoreError, match=r"none\.zarr does not exist; expected a store made by"):
         open_store(tmp_path / "none.zarr")
     (tmp_path / "clips.xyz").mkdir()
     message = "clips.xyz does not end in the suffix of a known format; call it clips.zarr"

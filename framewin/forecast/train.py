@@ -114,7 +114,7 @@ def train(store: str | Path, out: str | Path, settings: TrainSettings) -> TrainR
         seed=settings.seed,
     )
     best_epoch, epochs = _fit(model, parts, run, settings)
-    model = keras.models.load_model(run / MODEL_FILE)
+    model = keras.models.load_model(run / MODEL_FILE, compile=False)
     report = TrainReport(
         run=run,
         split=split,
@@ -184,6 +184,8 @@ def _fit(
         metrics=["mae"],
         jit_compile=False,
     )
+    # An optimizer without its variables could be saved, but not loaded again.
+    model.optimizer.build(model.trainable_variables)
     untrained = model.evaluate(validation, verbose=0, return_dict=True)["loss"]
     model.save(run / MODEL_FILE)
     callbacks = [

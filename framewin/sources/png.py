@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
 
 import imagecodecs
@@ -22,7 +23,7 @@ _IHDR = struct.Struct(">4sIIBB")
 _CHUNK = struct.Struct(">I4s")
 _FIRST_CHUNK = len(_SIGNATURE)
 _CHUNK_OVERHEAD = 12
-_IHDR_CHUNK_BYTES = 13 + _CHUNK_OVERHEAD
+_IEND = b"\0\0\0\0IEND\xaeB`\x82"
 
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 """IHDR colour type -> channels once decoded, without tRNS."""
@@ -66,8 +67,10 @@ def decode(data: bytes, out: np.ndarray, path: str) -> None:
     """Decode a PNG file into `out`, (H, W, C) of the format that `frame_format` gave.
 
     Raises:
-        SourceError: The file is damaged (every chunk's checksum is verified).
+        SourceError: The file is damaged. Checksums are verified; a missing IEND chunk behind
+            complete pixels is not damage.
     """
+    data = _whole(data, path)
     try:
         imagecodecs.png_decode(data, out=out)
     # What imagecodecs raises depends on how far libpng came: PngError is a RuntimeError, a
@@ -75,6 +78,36 @@ def decode(data: bytes, out: np.ndarray, path: str) -> None:
     except (ValueError, RuntimeError, MemoryError) as exc:
         reason = "damaged data" if isinstance(exc, UnicodeDecodeError) else str(exc)
         raise SourceError(f"{path} cannot be decoded ({reason}); repair or remove it") from exc
+
+
+def _whole(data: bytes, path: str) -> bytes:
+    """The file, of which no chunk may be cut short, up to its IEND chunk, or with one added.
+
+    libpng must never meet the end of the data: the callback by which imagecodecs tells it so
+    corrupts memory, and the process crashes some time later.
+    """
+    name = b"IHDR"
+    end = _FIRST_CHUNK
+    for name, end in _chunks(data):
+        if end > len(data):
+            break
+        if name == b"IEND":
+            return data
+    if name == b"IDAT" and end == len(data):
+        return data + _IEND
+    raise SourceError(
+        f"{path} is cut short: its {len(data)} bytes end in or behind a "
+        f"{name.decode('latin-1')!r} chunk; copy it again or remove it"
+    )
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Name of each chunk and the position behind it, which may lie past the end of the data."""
+    position = _FIRST_CHUNK
+    while position + _CHUNK.size <= len(data):
+        length, name = _CHUNK.unpack_from(data, position)
+        position += length + _CHUNK_OVERHEAD
+        yield name, position
 
 
 @lru_cache(maxsize=64)
@@ -85,12 +118,7 @@ def _shared_format(height: int, width: int, channels: int, dtype: str) -> FrameF
 
 def _has_transparency(data: bytes) -> bool:
     """Whether a tRNS chunk stands before the pixels, where the standard wants it."""
-    position = _FIRST_CHUNK + _IHDR_CHUNK_BYTES
-    while position + _CHUNK.size <= len(data):
-        length, name = _CHUNK.unpack_from(data, position)
-        if name == b"tRNS":
-            return True
-        if name == b"IDAT":
-            return False
-        position += length + _CHUNK_OVERHEAD
+    for name, _ in _chunks(data):
+        if name in (b"tRNS", b"IDAT"):
+            return name == b"tRNS"
     return False

@@ -1,0 +1,143 @@
+"""FrameWindowDataset as a sequence of numpy windows."""
+
+from __future__ import annotations
+
+import operator
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset, Window
+from tests.conftest import MakeClips, make_frame
+
+CLIPS = {"a": list(range(10, 16)), "b": list(range(20, 25)), "c": list(range(30, 34))}
+
+
+def open_dataset(store: Path, **options: object) -> FrameWindowDataset:
+    return FrameWindowDataset(store, **{"input_frames": 2, "predict_frames": 1, **options})
+
+
+def test_windows_are_the_frames_they_say(make_store: MakeClips) -> None:
+    """Every window holds exactly the frames that window() names, input and target."""
+    ds = open_dataset(make_store(CLIPS, shape=(4, 6, 3)))
+    assert len(ds) == 4 + 3 + 2
+    names = list(CLIPS)
+    for number in range(len(ds)):
+        inputs, targets = ds[number]
+        window = ds.window(number)
+        clip = names.index(window.clip)
+        for frames, numbers in (
+            (inputs, window.input_frame_numbers),
+            (targets, window.predict_frame_numbers),
+        ):
+            expected = [make_frame(clip, n, (4, 6, 3)) for n in numbers]
+            assert np.array_equal(frames, np.stack(expected))
+            assert frames.dtype == np.uint8
+
+
+def test_window_says_where_it_comes_from(make_store: MakeClips) -> None:
+    """Clip, true frame numbers, and files below the source."""
+    ds = open_dataset(make_store(CLIPS))
+    assert ds.window(4) == Window(
+        clip="b",
+        input_frame_numbers=(20, 21),
+        predict_frame_numbers=(22,),
+        input_files=("b/frame_20.png", "b/frame_21.png"),
+        predict_files=("b/frame_22.png",),
+    )
+
+
+def test_batches_are_stacked_windows(make_store: MakeClips) -> None:
+    """In the order asked for, repeats and negative numbers included."""
+    ds = open_dataset(make_store(CLIPS))
+    numbers = [3, 0, -1, 3]
+    inputs, targets = ds.batch(numbers)
+    assert inputs.shape == (4, 2, 4, 6, 1)
+    assert targets.shape == (4, 1, 4, 6, 1)
+    for row, number in enumerate(numbers):
+        assert np.array_equal(inputs[row], ds[number][0])
+        assert np.array_equal(targets[row], ds[number][1])
+
+
+def test_it_is_a_sequence(make_store: MakeClips) -> None:
+    """Negative numbers count back, the end raises IndexError, so iteration stops."""
+    ds = open_dataset(make_store(CLIPS))
+    assert np.array_equal(ds[-1][0], ds[len(ds) - 1][0])
+    assert np.array_equal(ds[np.int64(1)][0], ds[1][0])
+    assert len(list(ds)) == len(ds)
+    for number in (len(ds), -len(ds) - 1):
+        message = f"window {number} is out of range, there are 9"
+        for ask in (ds.__getitem__, ds.window, lambda n: ds.batch([0, n])):
+            with pytest.raises(IndexError, match=re.escape(message)):
+                ask(number)
+    for wrong in (slice(0, 2), 1.0, "1"):
+        with pytest.raises(TypeError, match="a window is chosen by an integer, got "):
+            operator.getitem(ds, wrong)
+
+
+def test_windows_belong_to_the_caller(make_store: MakeClips) -> None:
+    """Changing a window changes neither the store nor the next read."""
+    ds = open_dataset(make_store(CLIPS))
+    before = ds[0][0].copy()
+    ds[0][0][:] = 0
+    ds.batch([0])[0][:] = 0
+    assert np.array_equal(ds[0][0], before)
+    with pytest.raises(ValueError, match="read-only"):
+        ds.frames[0] = 0
+
+
+def test_chosen_clips(make_store: MakeClips) -> None:
+    """A choice of clips changes the numbering, never the frames."""
+    store = make_store(CLIPS)
+    only_b = open_dataset(store, clips=["b"])
+    assert (len(only_b), only_b.window(0).input_frame_numbers) == (3, (20, 21))
+    assert only_b.window(0).predict_frame_numbers == (22,)
+    assert len(open_dataset(store, clips=["a", "c"])) == 6
+    assert open_dataset(store, clips=["c", "a"]).windows_per_clip() == {"a": 4, "c": 2}
+    with pytest.raises(ValueError, match=r"no clip is called 'd' in .*; there are a, b, c"):
+        open_dataset(store, clips=["d"])
+
+
+def test_too_few_frames(make_store: MakeClips) -> None:
+    """The message says what each clip lacks; one clip that is long enough is enough."""
+    store = make_store({"a": [1, 2, 3, 7], "b": [1]})
+    message = (
+        "no window fits, each spans 5 frames: a has 3 frames in a row and lacks 2; "
+        "b has 1 frames in a row and lacks 4"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        open_dataset(store, input_frames=3, predict_frames=2)
+    assert open_dataset(store).windows_per_clip() == {"a": 1, "b": 0}
+
+
+def test_many_short_clips_are_not_all_listed(make_store: MakeClips) -> None:
+    """Five clips are named, the others counted."""
+    store = make_store({f"clip{i}": [0] for i in range(8)})
+    with pytest.raises(ValueError, match=r"clip4 has .*; and 3 more clips$"):
+        open_dataset(store)
+
+
+def test_split(make_store: MakeClips) -> None:
+    """Parts share no frame; the same seed gives the same parts."""
+    ds = open_dataset(make_store({f"clip{i}": range(9) for i in range(5)}))
+    parts = ds.split({"train": 0.8, "validation": 0.2}, seed=4)
+    assert {name: len(part) for name, part in parts.items()} == {"train": 28, "validation": 7}
+    clips = {name: {part.window(i).clip for i in range(len(part))} for name, part in parts.items()}
+    assert not clips["train"] & clips["validation"]
+    again = ds.split({"train": 0.8, "validation": 0.2}, seed=4)
+    assert again["validation"].window(0) == parts["validation"].window(0)
+    by_time = ds.split({"train": 0.3, "validation": 0.7}, by="time")
+    counts = {name: set(part.windows_per_clip().values()) for name, part in by_time.items()}
+    assert counts == {"train": {1}, "validation": {1}}
+    with pytest.raises(ValueError, match="only a dataset of all clips can be split"):
+        parts["train"].split({"a": 0.5, "b": 0.5})
+    with pytest.raises(ValueError, match="by must be 'clip' or 'time', got 'frame'"):
+        ds.split({"a": 0.5, "b": 0.5}, by="frame")  # type: ignore[arg-type]
+
+
+def test_repr_says_what_it_is(make_store: MakeClips) -> None:
+    """Windows, frames and clips at a glance."""
+    ds = open_dataset(make_store(CLIPS))
+    assert "9 windows of 2+1 frames 4x6x1 uint8, 3 clips" in repr(ds)

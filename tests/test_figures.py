@@ -1,0 +1,50 @@
+"""Pictures of forecasts: what is where, and what a GIF plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from framewin.forecast.figures import FORECAST_EDGE, Example, write_gif, write_sheet
+
+
+def example(shape: tuple[int, int, int], level: float = 1.0) -> Example:
+    inputs = np.zeros((2, *shape))
+    truth = np.full((3, *shape), 0.8 * level)
+    return Example("a, frames 2 to 4", inputs, truth, np.full((3, *shape), 0.4 * level))
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 1), (20, 30, 3), (300, 400, 4), (16, 8, 2)])
+def test_sheet_shows_truth_above_forecast(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    """Small frames are enlarged, large ones reduced, and both rows are there."""
+    write_sheet(tmp_path / "sheet.png", [example(shape)])
+    sheet = iio.imread(tmp_path / "sheet.png")
+    assert sheet.shape[1] < 1000
+    right = sheet[:, -40]
+    assert (right == 204).all(axis=-1).any(), "truth at 0.8"
+    assert (right == 102).all(axis=-1).any(), "forecast at 0.4"
+    truth_rows, forecast_rows = (np.flatnonzero((right == v).all(axis=-1)) for v in (204, 102))
+    assert truth_rows.max() < forecast_rows.min()
+    assert (right == FORECAST_EDGE).all(axis=-1).any()
+    left = sheet[forecast_rows.min() : forecast_rows.max(), 10]
+    assert not (left == 102).all(axis=-1).any(), "no forecast under the inputs"
+
+
+def test_gif_plays_every_frame(tmp_path: Path) -> None:
+    """Two inputs and three predictions are five pictures, at the speed that is stated."""
+    moving = example((16, 16, 1))
+    moving.truth[:] *= np.linspace(0.5, 1, 3).reshape(3, 1, 1, 1)
+    write_gif(tmp_path / "f.gif", [moving, moving])
+    frames = iio.imread(tmp_path / "f.gif")
+    assert len(frames) == 5
+    assert iio.immeta(tmp_path / "f.gif", index=0)["duration"] == 250
+    assert iio.immeta(tmp_path / "f.gif", index=4)["duration"] == 1250
+
+
+def test_dim_frames_are_brightened(tmp_path: Path) -> None:
+    """Depth or rain may use a sliver of the range; it must not come out black."""
+    write_sheet(tmp_path / "sheet.png", [example((64, 64, 1), level=0.01)])
+    assert (iio.imread(tmp_path / "sheet.png")[:, -40] == 255).all(axis=-1).any()

@@ -1,0 +1,244 @@
+"""Batches in TensorFlow: the right windows in the right order, and no Python on the way."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset
+from framewin.windows.order import EpochOrder
+from tests.conftest import MakeClips, import_or_skip
+
+pytestmark = pytest.mark.usefixtures("tf")
+CLIPS = {"a": [*range(12), *range(20, 29)], "b": range(5), "c": range(40, 60)}
+
+
+@pytest.fixture
+def ds(make_store: MakeClips) -> FrameWindowDataset:
+    return FrameWindowDataset(make_store(CLIPS), input_frames=3, predict_frames=2)
+
+
+def equal(batch: tuple, expected: tuple) -> bool:
+    return all(np.array_equal(got.numpy(), want) for got, want in zip(batch, expected, strict=True))
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 100])
+def test_unshuffled_batches_equal_numpy(ds: FrameWindowDataset, batch_size: int) -> None:
+    """Every window once, in order, with a shorter batch at the end."""
+    batches = list(ds.to_tf_dataset(batch_size=batch_size))
+    numbers = range(len(ds))
+    expected = [
+        ds.batch(numbers[first : first + batch_size]) for first in range(0, len(ds), batch_size)
+    ]
+    assert len(batches) == len(expected)
+    assert all(equal(got, want) for got, want in zip(batches, expected, strict=True))
+
+
+def test_each_epoch_is_the_permutation_of_its_number(ds: FrameWindowDataset) -> None:
+    """Epoch after epoch, equal to EpochOrder's answer in numpy."""
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True, seed=9)
+    orders = []
+    for epoch in range(3):
+        order = EpochOrder(len(ds), seed=9).windows(epoch, np.arange(len(ds)))
+        expected = [ds.batch(order[first : first + 4]) for first in range(0, len(ds), 4)]
+        assert all(equal(got, want) for got, want in zip(batches, expected, strict=True))
+        orders.append(tuple(order.tolist()))
+    assert len(set(orders)) == 3
+
+
+def test_an_epoch_can_be_the_first(ds: FrameWindowDataset) -> None:
+    """start_epoch=2 begins where two epochs end."""
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True)
+    for _ in range(2):
+        list(batches)
+    later = ds.to_tf_dataset(batch_size=4, shuffle=True, start_epoch=2)
+    assert all(
+        equal(got, [part.numpy() for part in want])
+        for got, want in zip(later, batches, strict=True)
+    )
+
+
+def test_repeat_counts_as_new_epochs(ds: FrameWindowDataset, tf: ModuleType) -> None:
+    """ds.repeat(2) is epoch 0, then epoch 1."""
+    once = ds.to_tf_dataset(batch_size=4, shuffle=True)
+    twice = list(ds.to_tf_dataset(batch_size=4, shuffle=True).repeat(2))
+    expected = [*once, *once]
+    assert len(twice) == len(expected)
+    assert all(
+        equal(got, [part.numpy() for part in want])
+        for got, want in zip(twice, expected, strict=True)
+    )
+
+
+def test_many_windows_are_shuffled_by_key(
+    ds: FrameWindowDataset, tf: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the limit for whole orders, each batch computes its own windows: the same ones."""
+    from framewin.adapters import tf_data
+
+    whole = list(ds.to_tf_dataset(batch_size=4, shuffle=True, seed=3))
+    monkeypatch.setattr(tf_data, "MAX_STORED_ORDER", 0)
+    keyed = ds.to_tf_dataset(batch_size=4, shuffle=True, seed=3)
+    assert all(
+        equal(got, [part.numpy() for part in want]) for got, want in zip(keyed, whole, strict=True)
+    )
+
+
+def test_shapes_and_length_are_known(ds: FrameWindowDataset, tf: ModuleType) -> None:
+    """Static shapes but for the batch, exact cardinality; a full batch when asked for."""
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True)
+    inputs, targets = batches.element_spec
+    assert (inputs.shape.as_list(), inputs.dtype) == ([None, 3, 4, 6, 1], tf.uint8)
+    assert (targets.shape.as_list(), targets.dtype) == ([None, 2, 4, 6, 1], tf.uint8)
+    assert int(batches.cardinality()) == len(batches) == -(-len(ds) // 4)
+    full = ds.to_tf_dataset(batch_size=4, drop_remainder=True)
+    assert full.element_spec[0].shape.as_list() == [4, 3, 4, 6, 1]
+    assert int(full.cardinality()) == len(list(full)) == len(ds) // 4
+
+
+@pytest.mark.parametrize(("dtype", "greatest"), [("uint8", 255), ("uint16", 65535)])
+def test_unit_scale(make_store: MakeClips, tf: ModuleType, dtype: str, greatest: int) -> None:
+    """float32 in 0..1, within a rounding of exact division; the stored dtype by default."""
+    store = make_store({"a": range(4)}, dtype=dtype, shape=(40, 50, 1))
+    ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
+    [(inputs, targets)] = ds.to_tf_dataset(batch_size=2, normalize="unit")
+    expected = ds.batch([0, 1])
+    assert inputs.dtype == targets.dtype == tf.float32
+    for got, want in zip((inputs, targets), expected, strict=True):
+        np.testing.assert_allclose(got, want.astype(np.float64) / greatest, rtol=2e-7)
+    assert ds.to_tf_dataset(batch_size=2).element_spec[0].dtype.name == dtype
+
+
+def test_window_parameters_reach_the_graph(make_store: MakeClips) -> None:
+    """frame_step, window_stride and lead_gap give the same windows as in numpy."""
+    ds = FrameWindowDataset(
+        make_store(CLIPS),
+        input_frames=2,
+        predict_frames=2,
+        frame_step=2,
+        window_stride=3,
+        lead_gap=1,
+    )
+    [batch] = ds.to_tf_dataset(batch_size=len(ds))
+    assert len(ds) > 2
+    assert equal(batch, ds.batch(range(len(ds))))
+
+
+def test_no_python_runs_per_batch(ds: FrameWindowDataset, tf: ModuleType) -> None:
+    """Nothing in the pipeline calls back into Python, and the frames are not copied into it."""
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True)
+    graph = batches._as_serialized_graph().numpy()
+    assert b"PyFunc" not in graph
+    from framewin.adapters.tf_data import mapped_tensor
+
+    tensor = mapped_tensor(ds._store.frames)
+    address = (
+        tensor.__array_interface__["data"][0]
+        if hasattr(tensor, "__array_interface__")
+        else np.from_dlpack(tensor).ctypes.data
+    )
+    assert address == ds.frames.ctypes.data
+
+
+def test_iterators_can_be_checkpointed(ds: FrameWindowDataset, tf: ModuleType, tmp_path) -> None:
+    """A restored iterator goes on exactly where the saved one was, in every place."""
+    for place in range(1, 9):
+        iterator = iter(ds.to_tf_dataset(batch_size=3, shuffle=True, seed=2))
+        for _ in range(place):
+            next(iterator)
+        saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "checkpoint")
+        rest = [[part.numpy() for part in batch] for batch in iterator]
+        other = iter(ds.to_tf_dataset(batch_size=3, shuffle=True, seed=2))
+        tf.train.Checkpoint(iterator=other).restore(saved)
+        assert all(equal(got, want) for got, want in zip(other, rest, strict=True))
+
+
+def test_fit_takes_it(ds: FrameWindowDataset, tf: ModuleType) -> None:
+    """Keras trains from it without asking for steps, a new order in each epoch."""
+    keras = import_or_skip("keras")
+    model = keras.Sequential(
+        [
+            keras.Input((3, 4, 6, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(48),
+            keras.layers.Reshape((2, 4, 6, 1)),
+        ]
+    )
+    model.compile(optimizer="adam", loss="mse")
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit")
+    history = model.fit(batches, epochs=2, verbose=0, validation_data=batches, shuffle=False)
+    assert len(history.history["val_loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"batch_size": 1, "prefetch": -1}, "prefetch must be >= 0, got -1"),
+        ({"batch_size": 1, "start_epoch": -1}, "start_epoch must be >= 0, got -1"),
+        ({"batch_size": 1, "seed": -1}, "seed must be in [0, 2**63), got -1"),
+        ({"batch_size": 1, "normalize": "z"}, "normalize must be None or 'unit', got 'z'"),
+        (
+            {"batch_size": 99, "drop_remainder": True},
+            "batch_size 99 is above the number of windows, 30",
+        ),
+    ],
+)
+def test_bad_options(ds: FrameWindowDataset, options: dict, message: str) -> None:
+    """The message names the argument and the value."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ds.to_tf_dataset(**options)
+
+
+SPARSE_STORE = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from framewin import FrameWindowDataset
+from framewin.schema import ClipTable, FrameFormat, StoreMeta
+from framewin.stores.zarr_store import Writer
+
+frame_format = FrameFormat(1000, 1000, 3, "uint8")
+frames = 10_000
+meta = StoreMeta(frame_format, ClipTable.from_frame_numbers(["a"], [range(frames)]))
+names = [f"{n}.png" for n in range(frames)]
+writer = Writer(Path(sys.argv[1]), meta, [("", names)])
+writer.write_metadata()
+writer.finish()
+writer.close()
+
+def resident():
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+import tensorflow as tf
+tf.constant(0)
+started = time.perf_counter()
+ds = FrameWindowDataset(sys.argv[1], input_frames=2, predict_frames=1)
+seconds = time.perf_counter() - started
+batches = ds.to_tf_dataset(batch_size=1, shuffle=True)
+before = resident()
+touched = 0
+for step, (inputs, targets) in enumerate(batches.repeat()):
+    touched += inputs.shape.num_elements() + targets.shape.num_elements()
+    if step == 49:
+        break
+print(seconds, resident() - before - touched)
+"""
+
+
+def test_a_store_larger_than_memory(tmp_path: Path) -> None:
+    """30 GB, sparse: opens at once, and 50 batches add little more than the bytes touched."""
+    command = [sys.executable, "-c", SPARSE_STORE, tmp_path / "big.zarr"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seconds, grown = done.stdout.split()
+    assert float(seconds) < 1
+    assert int(grown) < 300e6
+    assert (tmp_path / "big.zarr" / "frames" / "c" / "0" / "0" / "0" / "0").stat().st_size > 30e9
