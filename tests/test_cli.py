@@ -1,0 +1,132 @@
+"""The command line: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from framewin import __version__
+from tests.conftest import MakeClips, make_frame, write_frames
+
+FRAMEWIN = Path(sys.executable).parent / "framewin"
+
+
+def framewin(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [FRAMEWIN, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def rows(text: str) -> dict[str, str]:
+    """The two columns of a result as label -> value."""
+    pairs = [line.split("  ", 1) for line in text.splitlines() if "  " in line]
+    return {label: value.strip() for label, value in pairs if label}
+
+
+def test_convert_prints_a_table(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Everything about the conversion on stdout, nothing on stderr for a short one."""
+    source = make_clips({"a": [1, 2, 3, 7], "b": [0]})
+    (source / "a" / "._1.png").touch()
+    done = framewin("convert", source, tmp_path / "clips.zarr")
+    assert (done.returncode, done.stderr) == (0, "")
+    table = rows(done.stdout)
+    assert table["store"] == str(tmp_path / "clips.zarr")
+    assert (table["clips"], table["frames"], table["frame"]) == ("2", "5", "4x6x1 uint8")
+    assert table["gaps"] == "1 in 1 clips: a 3 -> 7"
+    assert table["skipped"] == "1 hidden (a/._1.png)"
+    assert table["time"].endswith("frames per second")
+    assert table["bytes in"].endswith("bytes")
+    assert table["bytes out"].endswith("kB")
+
+
+def test_frame_numbers_that_are_steps_apart(make_clips: MakeClips, tmp_path: Path) -> None:
+    """A step other than one is said."""
+    done = framewin("convert", make_clips({"a": [0, 5, 10]}), tmp_path / "clips.zarr")
+    assert rows(done.stdout)["gaps"] == "none, frame numbers 5 apart"
+
+
+def test_dry_run_writes_nothing(make_clips: MakeClips, tmp_path: Path) -> None:
+    """It reads every header, so it also finds what would stop the conversion."""
+    source = make_clips({f"clip{i}": range(3) for i in range(12)})
+    done = framewin("convert", source, tmp_path / "clips.zarr", "--dry-run")
+    assert done.returncode == 0
+    table = rows(done.stdout)
+    assert table["would convert"] == f"{source} to {tmp_path / 'clips.zarr'}"
+    assert "clip0: 3 frames, frame_0.png to frame_2.png" in done.stdout
+    assert "and 2 more" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["frames"]
+    write_frames(source / "clip9", {"frame_2.png": make_frame(0, 0, (5, 6, 1))})
+    done = framewin("convert", source, tmp_path / "clips.zarr", "--dry-run")
+    assert done.returncode == 1
+    assert "clip9/frame_2.png is 5x6x1 uint8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["convert", "{tmp}/none", "{tmp}/c.zarr"], 1, "framewin: {tmp}/none does not exist; ex"),
+        (["convert", "{tmp}", "{tmp}/c.zarr"], 1, "framewin: {tmp}/c.zarr lies inside the source"),
+        (["train", "{tmp}/none.zarr"], 1, "framewin: {tmp}/none.zarr does not exist; expected a"),
+        (["train", "{tmp}", "--epochs", "0"], 2, "Invalid value for '--epochs'"),
+        (["train", "{tmp}", "--learning-rate", "0"], 2, "learning_rate must be above 0, got 0.0"),
+        (["convert", "{tmp}"], 2, "Missing argument 'DEST'"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    """No traceback for a user's mistake; 1 for what was found, 2 for wrong usage."""
+    done = framewin(*(argument.format(tmp=tmp_path) for argument in arguments))
+    assert done.returncode == code
+    assert message.format(tmp=tmp_path).lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_version() -> None:
+    """Name and number."""
+    assert framewin("--version").stdout == f"framewin {__version__}\n"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_terminal_gets_a_bar(make_clips: MakeClips, tmp_path: Path, quiet: bool) -> None:
+    """With frames, rate and time left; not with --quiet."""
+    source = make_clips({"a": range(900)}, shape=(90, 90, 3))
+    master, slave = pty.openpty()
+    command = [FRAMEWIN, "convert", source, tmp_path / "clips.zarr", *(["--quiet"] * quiet)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=slave, env=environment
+    ) as process:
+        os.close(slave)
+        shown = b""
+        try:
+            while piece := os.read(master, 65536):
+                shown += piece
+        except OSError:
+            pass  # how Linux says that the other end is closed
+    os.close(master)
+    assert process.returncode == 0
+    if quiet:
+        assert shown == b""
+    else:
+        assert b"/900" in shown
+        assert b"frames/s" in shown
+
+
+def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Without a terminal, a line now and then with rate and time left."""
+    from framewin import cli
+
+    monkeypatch.setattr(cli, "LINE_SECONDS", 0.0)
+    update = cli._progress_lines("converting")
+    update(500, 1000)
+    shown = capsys.readouterr().err
+    assert shown.startswith("converting: 500 of 1,000 frames, ")
+    assert shown.endswith(" s left\n")
