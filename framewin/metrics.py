@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-UNIT_SCALE = {"uint8": 1 / 255, "uint16": 1 / 65535, "float32": 1.0}
-"""Stored dtype -> the factor that brings its values to unit scale."""
+FULL_SCALE = {"uint8": 255.0, "uint16": 65535.0, "float32": 1.0}
+"""Stored dtype -> the value that is 1 in unit scale."""
 
 
 def to_unit(frames: np.ndarray) -> np.ndarray:
@@ -24,7 +24,7 @@ def to_unit(frames: np.ndarray) -> np.ndarray:
     Returns:
         float64 of the same shape; uint8 divided by 255, uint16 by 65535, float32 unchanged.
     """
-    return frames.astype(np.float64) * UNIT_SCALE[frames.dtype.name]
+    return frames.astype(np.float64) / FULL_SCALE[frames.dtype.name]
 
 
 def last_frame(inputs: np.ndarray, predict_frames: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from framewin.metrics import UNIT_SCALE
+from framewin.metrics import FULL_SCALE
 from framewin.optional import require
 from framewin.schema import FrameFormat
 
@@ -187,7 +187,7 @@ def build_convlstm(
     patch = patch_size or default_patch_size(frame_format.height, frame_format.width)
     dtype, shape = frame_format.dtype, frame_format.shape
     frames = keras.Input((input_frames, *shape), dtype=dtype, name="frames")
-    x = keras.layers.Rescaling(UNIT_SCALE[dtype], name="unit_scale")(frames)
+    x = keras.layers.Rescaling(1 / FULL_SCALE[dtype], name="unit_scale")(frames)
     x = ToPatches(patch, name="to_patches")(x)
     x = EncoderForecaster(predict_frames, filters, layers, seed, name="encoder_forecaster")(x)
     x = FromPatches(patch, shape, dtype="float32", name="forecast")(x)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
-from framewin.metrics import UNIT_SCALE
+from framewin.metrics import FULL_SCALE
 from framewin.optional import require
-from framewin.stores.mapped import MappedFrames
 from framewin.windows import order
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ else:
     tf = require("tensorflow", extra="tensorflow")
 
 PARALLEL_BATCHES = 2
+TENSOR_ALIGNMENT = 64
 MAX_STORED_ORDER = 2**16
 
 
@@ -69,11 +69,12 @@ def to_tf_dataset(
     if num_batches == 0:
         raise ValueError(f"batch_size {batch_size} is above the number of windows, {num_windows}")
 
-    frames = mapped_tensor(dataset._store.frames)
-    window_ends = tf.constant(dataset.index.window_ends)
-    start_bases = tf.constant(dataset.index.start_bases)
-    input_offsets = tf.constant(dataset.spec.input_offsets)
-    predict_offsets = tf.constant(dataset.spec.predict_offsets)
+    frames = mapped_tensor(dataset.frames)
+    with tf.device("CPU"):
+        window_ends = tf.constant(dataset.index.window_ends)
+        start_bases = tf.constant(dataset.index.start_bases)
+        input_offsets = tf.constant(dataset.spec.input_offsets)
+        predict_offsets = tf.constant(dataset.spec.predict_offsets)
 
     def shuffled(positions: tf.Tensor, order_of_epoch: tf.Tensor) -> tf.Tensor:
         if num_windows <= MAX_STORED_ORDER:
@@ -116,28 +117,28 @@ def to_tf_dataset(
     )
 
 
-def mapped_tensor(frames: MappedFrames) -> tf.Tensor:
-    """The mapped frames as a tensor that shares their memory: stored dtype, (N, H, W, C).
+def mapped_tensor(frames: np.ndarray) -> tf.Tensor:
+    """Mapped frames as a tensor that shares their memory: stored dtype, (N, H, W, C).
 
     The tensor keeps the mapping alive. Its memory is read-only, which TensorFlow is not told:
     it never writes to a tensor that others hold.
     """
-    mapped = frames.array
-    # TensorFlow aborts the process on a tensor that is not aligned to 64 bytes.
-    if mapped.ctypes.data % 64:
-        raise AssertionError(f"mapping of {frames.path} is not aligned")
+    # TensorFlow aborts the process on a tensor that is not aligned to 64 bytes; a mapping from
+    # the first byte of a file always is.
+    if frames.ctypes.data % TENSOR_ALIGNMENT:
+        raise ValueError(f"frames must be aligned to {TENSOR_ALIGNMENT} bytes")
     # numpy refuses to export a read-only array, so the same memory is viewed once more.
-    memory = (ctypes.c_uint8 * mapped.nbytes).from_address(mapped.ctypes.data)
-    memory.owner = mapped  # type: ignore[attr-defined]
-    view = np.ctypeslib.as_array(memory).view(mapped.dtype).reshape(mapped.shape)
+    memory = (ctypes.c_uint8 * frames.nbytes).from_address(frames.ctypes.data)
+    memory.owner = frames  # type: ignore[attr-defined]
+    view = np.ctypeslib.as_array(memory).view(frames.dtype).reshape(frames.shape)
     return tf.experimental.dlpack.from_dlpack(view.__dlpack__())
 
 
 def unit(frames: tf.Tensor) -> tf.Tensor:
     """Frames of a stored dtype as float32, integers scaled to 0..1; any shape."""
-    scale = UNIT_SCALE[frames.dtype.name]
-    scaled = tf.cast(frames, tf.float32)
-    return scaled if scale == 1.0 else scaled * scale
+    full_scale = FULL_SCALE[frames.dtype.name]
+    values = tf.cast(frames, tf.float32)
+    return values if full_scale == 1.0 else values / full_scale
 
 
 def _check(
@@ -176,7 +177,8 @@ def _epoch_orders(seed: int, start_epoch: int, num_windows: int) -> tf.data.Data
     cipher walks thousands of steps for each number in a range far below its block. Of many,
     the key: uint32 (3,).
     """
-    next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
+    with tf.device("CPU"):
+        next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
 
     @tf.autograph.experimental.do_not_convert
     def next_order(_: tf.Tensor) -> tf.Tensor:

@@ -55,7 +55,7 @@ class ConvertReport:
 
     @property
     def frames_per_second(self) -> float:
-        """From listing to the store's rename."""
+        """From the first frame read to the store's rename."""
         return self.frames / self.seconds
 
 
