@@ -111,6 +111,9 @@ def train(
     seed: Annotated[
         int, typer.Option(min=0, help="Of the split, the order and the initial weights.")
     ] = 0,
+    validation_share: Annotated[
+        float, typer.Option(help="Share of the clips, or of a single clip's frames, held back.")
+    ] = 0.2,
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make.", show_default="runs/STORE-TIME")
     ] = None,
@@ -135,6 +138,7 @@ def train(
             learning_rate=learning_rate,
             filters=filters,
             seed=seed,
+            validation_share=validation_share,
         )
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None

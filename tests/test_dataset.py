@@ -128,7 +128,7 @@ def test_split(make_store: MakeClips) -> None:
     assert not clips["train"] & clips["validation"]
     again = ds.split({"train": 0.8, "validation": 0.2}, seed=4)
     assert again["validation"].window(0) == parts["validation"].window(0)
-    by_time = ds.split({"train": 0.3, "validation": 0.7}, by="time")
+    by_time = ds.split({"train": 0.5, "validation": 0.5}, by="time")
     counts = {name: set(part.windows_per_clip().values()) for name, part in by_time.items()}
     assert counts == {"train": {1}, "validation": {1}}
     with pytest.raises(ValueError, match="only a dataset of all clips can be split"):

@@ -96,7 +96,7 @@ def test_by_time_needs_room() -> None:
     """A part that no window fits into is refused by name and numbers."""
     message = (
         "no window fits into the validation part: a window spans 4 frames, the part's longest "
-        "run has 0; shorten the window or give it a larger share"
+        "run has 1; shorten the window or give it a larger share"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         split_by_time(clip_table([10]), WindowSpec(2, 2), {"train": 0.8, "validation": 0.2})

@@ -81,11 +81,19 @@ def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
 
 
 def test_one_clip_is_split_by_time(tmp_path: Path) -> None:
-    """The last fifth validates, with one window span left out."""
+    """The last fifth validates, with one window span left out before it."""
     store = moving_store(tmp_path, clips=1, frames=60)
     report = train(store, tmp_path / "run", replace(SETTINGS, epochs=1))
-    assert report.split == "by time, last fifth for validation, 5 frames left out"
-    assert report.windows == {"train": 44, "validation": 3}
+    assert report.split == "by time, last 20% for validation, 5 frames before it left out"
+    assert report.windows == {"train": 40, "validation": 7}
+
+
+def test_a_short_clip_still_has_validation_windows(tmp_path: Path) -> None:
+    """Of 30 frames, a fifth would leave one window; the share grows to five."""
+    store = moving_store(tmp_path, clips=1, frames=30)
+    report = train(store, tmp_path / "run", replace(SETTINGS, epochs=1))
+    assert report.split == "by time, last 36% for validation, 5 frames before it left out"
+    assert report.windows == {"train": 12, "validation": 5}
 
 
 def test_a_model_that_never_beats_the_last_frame_is_not_kept(tmp_path: Path) -> None:
@@ -109,7 +117,7 @@ def test_refusals(tmp_path: Path, make_store: MakeClips) -> None:
     run = tmp_path / "run"
     for settings, message in (
         (replace(SETTINGS, input_frames=9), "cannot be trained on: no window fits, each spans 11"),
-        (SETTINGS, "cannot be split: no window fits into the validation part: a window"),
+        (SETTINGS, "cannot be split: no window fits into the train part: a window"),
     ):
         with pytest.raises(TrainingError, match=re.escape(message)):
             train(store, run, settings)
@@ -137,6 +145,7 @@ def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"filters": 0}, "filters must be >= 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        ({"validation_share": 1.0}, "validation_share must be between 0 and 1, got 1.0"),
     ],
 )
 def test_bad_settings(change: dict, message: str) -> None:

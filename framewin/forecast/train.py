@@ -21,7 +21,7 @@ from framewin.forecast.figures import write_gif, write_sheet
 from framewin.models import DEFAULT_FILTERS, build_convlstm
 from framewin.optional import require
 
-VALIDATION_SHARE = 0.2
+FEWEST_VALIDATION_WINDOWS = 5
 SHOWN_WINDOWS = 4
 WARM_UP_SHARE = 0.05
 FINAL_LEARNING_RATE_SHARE = 0.02
@@ -50,6 +50,8 @@ class TrainSettings:
     learning_rate: float = 2e-3
     filters: int = DEFAULT_FILTERS
     seed: int = 0
+    validation_share: float = 0.2
+    """Share of the clips, or of the frames of a single clip, that is not trained on."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "filters"):
@@ -57,6 +59,10 @@ class TrainSettings:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
+        if not 0 < self.validation_share < 1:
+            raise ValueError(
+                f"validation_share must be between 0 and 1, got {self.validation_share}"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +90,8 @@ class TrainReport:
 def train(store: str | Path, out: str | Path, settings: TrainSettings) -> TrainReport:
     """Train an encoder-forecaster ConvLSTM on a store and score it.
 
-    One fifth of the clips is held back for validation; of a single clip, its last fifth, with
-    one window span left out before it.
+    A share of the clips is held back for validation; of a single clip, its last frames, with one
+    window span left out before them, and at least what a few windows need.
 
     Args:
         store: Made by `framewin convert`.
@@ -102,7 +108,7 @@ def train(store: str | Path, out: str | Path, settings: TrainSettings) -> TrainR
     require("tensorboard", extra="tensorflow")
     started = time.perf_counter()
     dataset = _open(store, settings)
-    split, parts = _split(dataset, settings.seed)
+    split, parts = _split(dataset, settings)
     run = _new_folder(Path(out))
     _write_json(run / SETTINGS_FILE, _run_record(dataset, settings, split))
     keras.utils.set_random_seed(settings.seed % 2**32)
@@ -146,19 +152,34 @@ def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:
         raise TrainingError(f"{store} cannot be trained on: {exc}") from exc
 
 
-def _split(dataset: FrameWindowDataset, seed: int) -> tuple[str, dict[str, FrameWindowDataset]]:
+def _split(
+    dataset: FrameWindowDataset, settings: TrainSettings
+) -> tuple[str, dict[str, FrameWindowDataset]]:
     """By clip where two clips have windows, else by time; and which it was, in words."""
-    fractions = {"train": 1 - VALIDATION_SHARE, "validation": VALIDATION_SHARE}
     usable = sum(count > 0 for count in dataset.windows_per_clip().values())
+    share = settings.validation_share
     try:
         if usable > 1:
-            parts = dataset.split(fractions, by="clip", seed=seed)
+            parts = dataset.split(_fractions(share), by="clip", seed=settings.seed)
             used = len(parts["validation"].windows_per_clip())
             return f"by clip, {used} of {usable} clips for validation", parts
-        parts = dataset.split(fractions, by="time")
+        share = max(share, _least_share(dataset))
+        parts = dataset.split(_fractions(share), by="time")
     except ValueError as exc:
         raise TrainingError(f"{dataset.path} cannot be split: {exc}") from exc
-    return f"by time, last fifth for validation, {dataset.spec.span} frames left out", parts
+    left_out = f"{dataset.spec.span} frames before it left out"
+    return f"by time, last {share:.0%} for validation, {left_out}", parts
+
+
+def _fractions(validation_share: float) -> dict[str, float]:
+    return {"train": 1 - validation_share, "validation": validation_share}
+
+
+def _least_share(dataset: FrameWindowDataset) -> float:
+    """Of a short clip, what a few validation windows need, but no more than half."""
+    spec = dataset.spec
+    needed = spec.span + (FEWEST_VALIDATION_WINDOWS - 1) * spec.window_stride
+    return min(0.5, needed / max(1, dataset.clips.num_frames - spec.span))
 
 
 def _fit(

@@ -53,12 +53,13 @@ def split_by_time(
     """Cut every clip into consecutive parts with one window span left out between them.
 
     The span left out (embargo) keeps the last frames of one part from being near copies of the
-    first frames of the next. A clip of 100 frames, windows that span 10:
+    first frames of the next; the fractions are of the other frames. A clip of 100 frames, windows
+    that span 10:
 
     >>> clips = ClipTable.from_frame_numbers(["a"], [range(100)])
     >>> parts = split_by_time(clips, WindowSpec(5, 5), {"train": 0.8, "validation": 0.2})
     >>> [(name, int(r.starts[0]), int(r.lengths[0])) for name, r in parts.items()]
-    [('train', 0, 80), ('validation', 90, 10)]
+    [('train', 0, 72), ('validation', 82, 18)]
 
     Raises:
         ValueError: Bad fractions, or a part in which no window fits.
@@ -67,9 +68,10 @@ def split_by_time(
     runs = Runs.of(clips)
     pieces: dict[str, list[Runs]] = {name: [] for name in fractions}
     for first, length in zip(clips.clip_starts, clips.clip_lengths, strict=True):
-        for name, begin, end in _shares(fractions, int(length)):
-            embargo = spec.span if begin > 0 else 0
-            pieces[name].append(runs.within(int(first) + begin + embargo, int(first) + end))
+        used = int(length) - spec.span * (len(fractions) - 1)
+        for place, (name, begin, end) in enumerate(_shares(fractions, used)):
+            shift = int(first) + place * spec.span
+            pieces[name].append(runs.within(begin + shift, end + shift))
     parts = {name: _join(found) for name, found in pieces.items()}
     for name, part in parts.items():
         longest = int(part.lengths.max(initial=0))
@@ -88,6 +90,7 @@ def _check(fractions: Mapping[str, float]) -> None:
 
 def _shares(fractions: Mapping[str, float], total: int) -> list[tuple[str, int, int]]:
     """Half-open ranges of `total` items, one per part, each with at least one item if possible."""
+    total = max(total, 0)
     bounds = [0]
     for place, share in enumerate(np.cumsum(list(fractions.values())), start=1):
         left_for_others = len(fractions) - place
