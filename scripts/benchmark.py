@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure framewin against a preloaded tensor and the usual alternatives, as ratios in one run.
 
-    python scripts/benchmark.py                 # the table of the README, about three minutes
+    python scripts/benchmark.py                 # the table of the README, about five minutes
     python scripts/benchmark.py --rounds 5      # quicker and noisier
 
 Every way makes the same shuffled batches of 8 windows of 5 + 5 frames. They take turns, a few
