@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 import struct
@@ -16,7 +17,7 @@ import pytest
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
-from framewin.sources.png import decode, frame_format
+from framewin.sources.png import decode, frame_format, header
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -178,4 +179,11 @@ def test_transparency_is_found_behind_other_chunks() -> None:
     """tRNS counts wherever it stands before the pixels."""
     text = chunk(b"tEXt", b"k\0" + b"v" * 70_000)
     data = png_bytes(2, 8, 0, [b"\x05\x06"], text, chunk(b"tRNS", b"\x00\x05"))
-    assert frame_format(data, "frame.png") == FrameFormat(1, 2, 2, "uint8")
+    assert frame_format(header(io.BytesIO(data)), "frame.png") == FrameFormat(1, 2, 2, "uint8")
+
+
+def test_a_header_is_a_small_read() -> None:
+    """Of a large file only the first bytes are read to learn its format."""
+    file = io.BytesIO(noise())
+    assert frame_format(header(file), "frame.png") == FrameFormat(64, 64, 3, "uint8")
+    assert file.tell() == 4096 < len(noise())

@@ -16,8 +16,6 @@ from framewin.sources import decoder_for
 from framewin.sources.listing import ListedClip, Skipped, list_frames
 from framewin.stores import format_module
 
-HEADER_BYTES = 2**16
-
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all)."""
 
@@ -130,7 +128,7 @@ def read_format(path: str) -> FrameFormat:
     decoder = decoder_for(path)
     try:
         with open(path, "rb") as file:
-            return decoder.frame_format(file.read(HEADER_BYTES), path)
+            return decoder.frame_format(decoder.header(file), path)
     except OSError as exc:
         raise unreadable(path, exc) from exc
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -16,6 +16,9 @@ SOURCES = {".png": "framewin.sources.png"}
 
 class FrameDecoder(Protocol):
     """One kind of image file."""
+
+    def header(self, file: BinaryIO) -> bytes:
+        """As much of a file, opened at its beginning, as `frame_format` needs."""
 
     def frame_format(self, data: bytes, path: str) -> FrameFormat:
         """Shape and dtype that `decode` will give, from the header alone."""

@@ -11,12 +11,15 @@ import logging
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import BinaryIO
 
 import imagecodecs
 import numpy as np
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
+
+HEADER_BYTES = 2**12
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">4sIIBB")
@@ -34,6 +37,17 @@ _ALPHA_COLOUR_TYPES = (4, 6)
 # libpng's notes about harmless oddities are logged by imagecodecs; without a handler Python
 # would print them between the progress lines.
 logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
+
+
+def header(file: BinaryIO) -> bytes:
+    """The bytes of a PNG file up to its first IDAT chunk, and some more.
+
+    Long texts and profiles may stand before it, so all of the file is read where it comes late.
+    """
+    start = file.read(HEADER_BYTES)
+    if any(name == b"IDAT" for name, _ in _chunks(start)):
+        return start
+    return start + file.read()
 
 
 def frame_format(data: bytes, path: str) -> FrameFormat:

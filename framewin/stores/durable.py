@@ -83,6 +83,7 @@ class SizedFile:
             sent.result()
 
     def close(self) -> None:
+        """Release the file; also after a failure."""
         self._sender.shutdown(cancel_futures=True)
         os.close(self.descriptor)
 
@@ -107,7 +108,7 @@ def _claim(partial: Path) -> None:
 def _lock(descriptor: int, partial: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The other conversion may have renamed its folder while this one was opening it.
+        # The other conversion may have ended, and removed its folder, while this one opened it.
         if os.path.samestat(os.fstat(descriptor), partial.stat()):
             return
     except (BlockingIOError, FileNotFoundError):
