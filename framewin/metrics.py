@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-FULL_SCALE = {"uint8": 255.0, "uint16": 65535.0, "float32": 1.0}
-"""Stored dtype -> the value that is 1 in unit scale."""
+from framewin.schema import FRAME_DTYPES
+
+FULL_SCALE = {
+    dtype: 1.0 if np.dtype(dtype).kind == "f" else float(np.iinfo(dtype).max)
+    for dtype in FRAME_DTYPES
+}
+"""Stored dtype -> the value that is 1 in unit scale: an integer's largest, 1 of floats."""
 
 
 def to_unit(frames: np.ndarray) -> np.ndarray:
     """Frames of a stored dtype in unit scale.
 
     Args:
-        frames: uint8, uint16 or float32, any shape.
+        frames: One of `FRAME_DTYPES`, any shape.
 
     Returns:
-        float64 of the same shape; uint8 divided by 255, uint16 by 65535, float32 unchanged.
+        float64 of the same shape; integers divided by the largest value of their dtype (uint8
+        by 255, uint16 by 65535), floats unchanged.
     """
     return frames.astype(np.float64) / FULL_SCALE[frames.dtype.name]
 

@@ -10,8 +10,18 @@ import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
 
-FORMAT_VERSION = 1
-FRAME_DTYPES = ("uint8", "uint16", "float32")
+FORMAT_VERSION = 2
+FRAME_DTYPES = (
+    "uint8",
+    "uint16",
+    "uint32",
+    "int8",
+    "int16",
+    "int32",
+    "float16",
+    "float32",
+    "float64",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +190,31 @@ class StoreMeta:
 
     frame_format: FrameFormat
     clips: ClipTable
+    nodata: float | None = None
+    """Pixel value that stands for no data; None where every value is one."""
+
+    def __post_init__(self) -> None:
+        if self.nodata is not None and not fits(self.nodata, self.frame_format.dtype):
+            raise ValueError(
+                f"the no-data value {self.nodata:g} is not a {self.frame_format.dtype} value"
+            )
 
     @property
     def frame_bytes(self) -> int:
         """Bytes of all frames together."""
         return self.frame_format.nbytes * self.clips.num_frames
+
+
+def fits(value: float, dtype: str) -> bool:
+    """Whether a number is a value of a dtype, exactly.
+
+    >>> fits(255, "uint8"), fits(256, "uint8"), fits(0.5, "uint8"), fits(float("nan"), "float32")
+    (True, False, False, True)
+    """
+    if np.dtype(dtype).kind == "f":
+        return bool(np.isnan(value) or abs(value) <= np.finfo(dtype).max)
+    limits = np.iinfo(dtype)
+    return float(value).is_integer() and limits.min <= value <= limits.max
 
 
 def _most_frequent(differences: Int64Array) -> int:

@@ -15,6 +15,7 @@ from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.sources import decoder_for
 from framewin.sources.listing import ListedClip, Skipped, list_frames
 from framewin.stores import format_module
+from framewin.stores.codecs import Layout
 
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all)."""
@@ -31,13 +32,12 @@ class ConversionPlan:
     skipped: dict[str, Skipped]
     """Files that are not frames, by reason."""
     meta: StoreMeta
+    layout: Layout
+    """How the frames shall lie."""
+    format: Any
+    """The module that writes the store."""
     needed_bytes: int
     """Disk space that the store takes at most."""
-
-    @property
-    def format(self) -> Any:
-        """The module that writes the store."""
-        return format_module(self.dest)
 
     def paths(self, begin: int, end: int) -> Iterator[str]:
         """The files that become rows [begin, end) of the store."""
@@ -59,34 +59,54 @@ class ConversionPlan:
         ]
 
 
-def plan_conversion(source: str | Path, dest: str | Path) -> ConversionPlan:
+def plan_conversion(
+    source: str | Path,
+    dest: str | Path,
+    *,
+    format: str | None = None,
+    layout: Layout | None = None,
+    nodata: float | None = None,
+) -> ConversionPlan:
     """List the frames of a source, and refuse what cannot be converted.
 
     Reads the header of the first frame of each clip and writes nothing.
 
     Args:
         source: A folder of frames, or of folders of frames at any depth.
-        dest: The store to make; its suffix chooses the format.
+        dest: The store to make; its suffix chooses the format where `format` does not.
+        format: One of `framewin.stores.FORMATS`.
+        layout: How the frames shall lie; raw by default.
+        nodata: Pixel value that stands for no data.
 
     Raises:
         SourceError: See `list_frames`; or a first frame that is not an image of its kind.
         FrameFormatError: Frames of different shape or dtype.
         StoreError: `dest` exists, lies inside `source` or holds it, has an unknown suffix, or
             there is too little room for it.
+        ValueError: A no-data value that no pixel can have.
     """
     source, dest = Path(source), Path(dest)
-    format_module(dest)
+    module = format_module(dest, format)
     _check_places(source, dest)
     listing = list_frames(source)
     clips = ClipTable.from_frame_numbers(
         [clip.name for clip in listing.clips], [clip.numbers for clip in listing.clips]
     )
     first_formats = [read_format(clip.paths(0, 1)[0]) for clip in listing.clips]
-    meta = StoreMeta(first_formats[0], clips)
+    layout = layout or Layout()
+    meta = StoreMeta(first_formats[0], clips, nodata=nodata)
     names = [(clip.name, clip.file_names) for clip in listing.clips]
     name_bytes = sum(len(name) + len(file) for name, files in names for file in files)
-    needed = format_module(dest).estimate_bytes(meta, name_bytes)
-    plan = ConversionPlan(source, dest, listing.clips, listing.skipped, meta, needed)
+    plan = ConversionPlan(
+        source,
+        dest,
+        listing.clips,
+        listing.skipped,
+        meta,
+        layout,
+        module,
+        module.estimate_bytes(meta, layout, name_bytes),
+    )
     _check_names(plan)
     if any(found != first_formats[0] for found in first_formats):
         # An earlier frame, inside a clip, may differ already: name the first that does.

@@ -26,9 +26,12 @@ from framewin.schema import FrameFormat, Gap
 from framewin.sources import decoder_for
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
+from framewin.stores.chunked import usable_cores
+from framewin.stores.chunks import StoredChunk
+from framewin.stores.codecs import NONE, Layout
 
-BLOCKS_PER_WORKER = 8
 BLOCKS_AHEAD = 2
+BLOCK_BYTES = 2**20
 SMALL_FILE_BYTES = 2**16
 LARGE_READ_BYTES = 2**23
 
@@ -51,7 +54,14 @@ class ConvertReport:
     """Of all frame files."""
     bytes_out: int
     """Of the store."""
+    layout: Layout
+    """How the frames lie in the store."""
     seconds: float
+
+    @property
+    def compression_ratio(self) -> float:
+        """Bytes of the pixels over bytes of the store."""
+        return self.frames * self.frame_format.nbytes / self.bytes_out
 
     @property
     def frames_per_second(self) -> float:
@@ -63,6 +73,11 @@ def convert(
     source: str | Path,
     dest: str | Path,
     *,
+    format: str | None = None,
+    compression: str = NONE,
+    level: int | None = None,
+    chunk_frames: int | None = None,
+    nodata: float | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> ConvertReport:
@@ -73,7 +88,15 @@ def convert(
 
     Args:
         source: A folder of frames (one clip) or of clip folders at any depth.
-        dest: The store to make, for example `clips.zarr`. It appears whole or not at all.
+        dest: The store to make, for example `clips.zarr` or `clips.h5`. It appears whole or not
+            at all.
+        format: `"zarr"` or `"hdf5"`; by default what the suffix of `dest` says.
+        compression: `"none"` gives frames that are mapped, the fastest to read; `"zstd"`,
+            `"lz4"` and `"gzip"` give a smaller store whose chunks are decompressed when read.
+        level: Of `"zstd"` (1 to 22, 3 by default) and `"gzip"` (1 to 9, 5 by default).
+        chunk_frames: Frames of a chunk, by default about 1 MiB of raw frames and 64 KiB of
+            compressed ones.
+        nodata: Pixel value that stands for no data, kept in the store.
         workers: Decoding threads; by default one per core this process may use.
         progress: Called with (frames done, frames in all) after each block.
 
@@ -84,7 +107,9 @@ def convert(
         SourceError: Frames are missing, damaged, or in doubt; the message names the file.
         FrameFormatError: Two frames differ in shape or dtype; the message names both.
         StoreError: `dest` exists or cannot be written.
-        ValueError: `workers` below 1.
+        MissingDependencyError: zstd or lz4 in HDF5 without hdf5plugin.
+        ValueError: `workers` below 1, an unknown format or compression, a level that it does not
+            have, or a no-data value that no pixel can have.
 
     Example:
         >>> report = convert("frames", "clips.zarr")          # doctest: +SKIP
@@ -93,7 +118,9 @@ def convert(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, got {workers}")
-    return run(plan_conversion(source, dest), workers=workers, progress=progress)
+    layout = Layout(compression, level, chunk_frames)
+    plan = plan_conversion(source, dest, format=format, layout=layout, nodata=nodata)
+    return run(plan, workers=workers, progress=progress)
 
 
 def run(
@@ -101,13 +128,14 @@ def run(
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
     started = time.perf_counter()
-    workers = workers or _usable_cores()
+    workers = workers or usable_cores()
     try:
         with durable.building(plan.dest) as store:
-            writer = plan.format.Writer(store, plan.meta, plan.relative_files())
+            writer = plan.format.Writer(store, plan.meta, plan.relative_files(), plan.layout)
             try:
                 bytes_in = _write_blocks(plan, writer, workers, progress)
                 writer.finish()
+                layout = writer.layout
             finally:
                 writer.close()
     except OSError as exc:
@@ -123,6 +151,7 @@ def run(
         skipped=plan.skipped,
         bytes_in=bytes_in,
         bytes_out=durable.tree_bytes(plan.dest),
+        layout=layout,
         seconds=time.perf_counter() - started,
     )
 
@@ -136,10 +165,11 @@ def _write_blocks(
     does not grow with the source and the first bad frame is the one that is reported.
     """
     total = plan.meta.clips.num_frames
-    block = max(1, min(writer.chunk_frames, total // (BLOCKS_PER_WORKER * workers)))
+    chunk_bytes = writer.chunk_frames * plan.meta.frame_format.nbytes
+    block = writer.chunk_frames * max(1, BLOCK_BYTES // chunk_bytes)
     convert_block = _BlockConverter(plan, writer, block)
     waiting: Iterator[int] = iter(range(0, total, block))
-    running: deque[Future[int]] = deque()
+    running: deque[Future[tuple[int, list[StoredChunk]]]] = deque()
     bytes_in = done = 0
     pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
 
@@ -152,8 +182,10 @@ def _write_blocks(
         metadata = beside.submit(writer.write_metadata)
         submit_blocks()
         while running:
-            bytes_in += running.popleft().result()
+            read, chunks = running.popleft().result()
+            bytes_in += read
             submit_blocks()
+            writer.commit(chunks)
             done = min(done + block, total)
             if progress is not None:
                 progress(done, total)
@@ -173,14 +205,13 @@ class _BlockConverter:
         self.block = block
         self.local = threading.local()
 
-    def __call__(self, first_row: int) -> int:
+    def __call__(self, first_row: int) -> tuple[int, list[StoredChunk]]:
         end = min(first_row + self.block, self.plan.meta.clips.num_frames)
         frames = self._buffer()[: end - first_row]
         bytes_in = 0
         for path, out in zip(self.plan.paths(first_row, end), frames, strict=True):
             bytes_in += self._decode(path, out)
-        self.writer.write_frames(first_row, frames)
-        return bytes_in
+        return bytes_in, self.writer.write_block(first_row, frames)
 
     def _buffer(self) -> np.ndarray:
         if not hasattr(self.local, "buffer"):
@@ -215,8 +246,3 @@ def _read_file(path: str) -> bytes:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     finally:
         os.close(descriptor)
-
-
-def _usable_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

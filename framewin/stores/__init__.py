@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -10,10 +11,15 @@ import numpy as np
 
 from framewin.errors import StoreError
 from framewin.schema import Int64Array, StoreMeta
+from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
+from framewin.stores.chunks import ChunkPlace, StoredChunk
+from framewin.stores.codecs import Layout
 from framewin.stores.mapped import MappedFrames
 
-FORMATS = {".zarr": "framewin.stores.zarr_store"}
-"""Suffix of a store's name -> the module with its `open_store` and `Writer`."""
+FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
+"""Format -> the module with its `open_store`, `Writer` and `estimate_bytes`."""
+SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
+"""Suffix of a store's name -> its format."""
 
 
 class Store(Protocol):
@@ -21,54 +27,97 @@ class Store(Protocol):
 
     path: Path
     meta: StoreMeta
-    frames: MappedFrames
+    layout: Layout
+    frames: MappedFrames | ChunkedFrames
+    chunks: dict[str, np.ndarray]
+    """The table of chunks; see `framewin.stores.content`."""
+
+    @property
+    def identity(self) -> str:
+        """Changes with the store's content: pixels, clips, frame numbers, layout."""
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """Path below the source folder of the file that each row came from."""
 
+    def place(self, chunk: int) -> ChunkPlace:
+        """Where the bytes of a chunk are."""
+
+    def decode(self, data: bytes, out: np.ndarray) -> None:
+        """Decompress a chunk into `out`, (chunk_frames, H, W, C)."""
+
+    def check_rest(self) -> Iterator[str]:
+        """Check every byte outside the chunks; yields a line for each thing that is damaged."""
+
 
 class StoreWriter(Protocol):
-    """A store under construction, in a folder or file that is renamed when it is whole."""
+    """A store under construction, in a folder or file that is renamed when it is whole.
+
+    It is made as `Writer(root, meta, source_files, layout)`: the new path to build it at, what
+    it will hold, the files that the frames come from, and how the frames shall lie.
+    """
 
     chunk_frames: int
-    """Frames of a chunk; blocks that are multiples of it are read back best."""
+    """Frames of a chunk."""
+    layout: Layout
+    """With nothing left open."""
 
-    def write_frames(self, first_row: int, frames: np.ndarray) -> None:
-        """Write (n, H, W, C) frames to rows [first_row, first_row + n); any thread, any order."""
+    def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
+        """Compress or write (n, H, W, C) frames of whole chunks; any thread, any order.
+
+        The first row is the first of a chunk, and n is a multiple of `chunk_frames` unless the
+        block is the last one.
+        """
+
+    def commit(self, block: list[StoredChunk]) -> None:
+        """Take what `write_block` made; from one thread, in the order of rows."""
 
     def write_metadata(self) -> None:
-        """Write what stands beside the frames; may run beside `write_frames`."""
+        """Write what stands beside the frames; may run beside `write_block`."""
 
     def finish(self) -> None:
-        """Complete the store once all frames and the metadata are written."""
+        """Complete the store once all blocks are committed and the metadata is written."""
 
     def close(self) -> None:
         """Release the files; also after a failure."""
 
 
-def open_store(path: str | Path) -> Store:
+def open_store(path: str | Path, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:
     """Open a store that `framewin convert` wrote.
+
+    Args:
+        path: A folder of Zarr or a file of HDF5; told apart by what it is, not by its name.
+        cache_bytes: Decoded chunks of a compressed store that are kept, in bytes.
 
     Raises:
         StoreError: Nothing there, not a store, or a store that is not whole.
-        FormatVersionError: A store of a newer framewin.
+        FormatVersionError: A store of another format version.
     """
     path = Path(path)
     if not path.exists():
         raise StoreError(f"{path} does not exist; expected a store made by framewin convert")
-    return cast(Store, format_module(path).open_store(path))
+    module = import_module(FORMATS["zarr" if path.is_dir() else "hdf5"])
+    return cast(Store, module.open_store(path, cache_bytes=cache_bytes))
 
 
-def format_module(path: Path) -> Any:
-    """The module for a store of this name.
+def format_module(path: Path, name: str | None = None) -> Any:
+    """The module that writes a store to this path.
+
+    Args:
+        path: Its suffix chooses the format where no name is given.
+        name: One of `FORMATS`.
 
     Raises:
-        StoreError: The suffix is not in `FORMATS`.
+        StoreError: The suffix is not in `SUFFIXES`, or belongs to another format.
     """
-    try:
-        return import_module(FORMATS[path.suffix.lower()])
-    except KeyError:
-        known = ", ".join(f"{path.stem or 'clips'}{suffix}" for suffix in FORMATS)
+    by_suffix = SUFFIXES.get(path.suffix.lower())
+    if name is None and by_suffix is None:
+        known = ", ".join(f"{path.stem or 'clips'}{suffix}" for suffix in SUFFIXES)
         raise StoreError(
-            f"{path} does not end in the suffix of a known format; call it {known}"
-        ) from None
+            f"{path} does not end in the suffix of a known format; call it {known}, or name the "
+            f"format: {', '.join(FORMATS)}"
+        )
+    if name is not None and name not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
+    if name is not None and by_suffix not in (None, name):
+        raise StoreError(f"{path} has the suffix of {by_suffix}, but the format is {name}")
+    return import_module(FORMATS[cast(str, name or by_suffix)])

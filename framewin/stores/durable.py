@@ -48,16 +48,19 @@ def building(dest: Path) -> Iterator[Path]:
 
 
 class SizedFile:
-    """A new file of known size, filled by several threads at once.
+    """A file of known size, filled by several threads at once.
 
     A thread of its own sends what was written to the disk along the way, so that the fsync
     which ends the conversion finds little left to do.
     """
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int | None) -> None:
+        """Make a file of `size` bytes, or with None open one that is there already."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        os.truncate(self.descriptor, size)
+        flags = os.O_RDWR if size is None else os.O_RDWR | os.O_CREAT | os.O_EXCL
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        if size is not None:
+            os.truncate(self.descriptor, size)
         self._lock = threading.Lock()
         self._unsent_bytes = 0
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="framewin-sync")
@@ -89,7 +92,9 @@ class SizedFile:
 
 
 def tree_bytes(root: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Bytes of a file, or of all files below a folder."""
+    if root.is_file():
+        return root.stat().st_size
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
@@ -129,6 +134,8 @@ def _empty(folder: Path) -> None:
 
 def _publish(store: Path, dest: Path) -> None:
     """Put everything on disk, then rename, then put the rename on disk."""
+    if store.is_file():
+        _sync(store)
     for folder, _, names in os.walk(store, topdown=False):
         for name in names:
             _sync(Path(folder, name))

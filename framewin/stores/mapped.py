@@ -7,22 +7,60 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.schema import FrameFormat
+from framewin.schema import FrameFormat, Int64Array
+
+TENSOR_ALIGNMENT = 64
+"""Bytes to which the first byte of a tensor must be aligned in memory."""
 
 
 class MappedFrames:
-    """Frames that lie one behind the other in a file, from byte 0.
+    """Frames that lie one behind the other in memory that is mapped.
 
-    The file is mapped read-only, so opening costs the same at any size, memory is only used
-    for what is touched, and processes that map the same file share it.
+    A file is mapped read-only, so opening costs the same at any size, memory is only used for
+    what is touched, and processes that map the same file share it.
+
+    A tensor of the frames may have to begin before them, because its first byte must be
+    aligned: `rows` is such a view, in which the frames begin at row `first_row`.
     """
 
-    def __init__(self, path: Path, num_frames: int, frame_format: FrameFormat) -> None:
-        """Map a file that the caller has found long enough for `num_frames` frames."""
-        self.path = path
-        size = num_frames * frame_format.nbytes
+    def __init__(self, mapping: mmap.mmap, offset: int, frame_format: FrameFormat, num_frames: int):
+        """View frames at a byte offset of a mapping that the caller has found long enough."""
+        frame_bytes = frame_format.nbytes
+        self.array = _view(mapping, offset, num_frames, frame_format)
+        """(num_frames, H, W, C)."""
+        self.rows: np.ndarray | None = None
+        """(first_row + num_frames, H, W, C), aligned; None where the offset allows no such view."""
+        self.first_row = 0
+        if offset % TENSOR_ALIGNMENT == 0:
+            self.rows = self.array
+        elif offset % frame_bytes == 0:
+            self.first_row = offset // frame_bytes
+            self.rows = _view(mapping, 0, self.first_row + num_frames, frame_format)
+
+    @classmethod
+    def of_file(
+        cls, path: Path, frame_format: FrameFormat, num_frames: int, *, offset: int = 0
+    ) -> MappedFrames:
+        """Map a file that the caller has found long enough, read-only."""
+        size = offset + num_frames * frame_format.nbytes
         with path.open("rb") as file:
-            self.mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-        flat = np.frombuffer(self.mapping, dtype=frame_format.dtype)
-        self.array = flat.reshape(num_frames, *frame_format.shape)
-        """(num_frames, H, W, C), read-only."""
+            mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        return cls(mapping, offset, frame_format, num_frames)
+
+    @classmethod
+    def in_memory(cls, frame_format: FrameFormat, num_frames: int) -> MappedFrames:
+        """Room for frames, to be filled; it takes memory only where it is."""
+        mapping = mmap.mmap(-1, num_frames * frame_format.nbytes)
+        return cls(mapping, 0, frame_format, num_frames)
+
+    def take(self, rows: Int64Array) -> np.ndarray:
+        """Copies of frames: rows (n,) give (n, H, W, C)."""
+        return self.array[rows]
+
+
+def _view(
+    mapping: mmap.mmap, offset: int, num_frames: int, frame_format: FrameFormat
+) -> np.ndarray:
+    count = num_frames * frame_format.nbytes // np.dtype(frame_format.dtype).itemsize
+    flat = np.frombuffer(mapping, frame_format.dtype, count, offset)
+    return flat.reshape(num_frames, *frame_format.shape)

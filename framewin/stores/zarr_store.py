@@ -1,202 +1,285 @@
-"""Raw Zarr v3 stores: one shard that holds all frames in order, so that it can be mapped.
+"""Zarr v3 stores, which zarr-python, tensorstore and xarray open as they are.
 
-A store is a group that xarray opens as it is:
+Raw frames are one array with a single shard: the shard file is the frames from byte 0 in C
+order, then an index with offset and length of each chunk as little-endian uint64, then the
+index's crc32c. So it can be mapped, and filled by many threads at once. A last chunk that is not
+full is padded with zeros, which no reader sees.
 
-    frames        (time, y, x, channel)   one shard file; chunks of a few frames, uncompressed
-    clip          (time)                  name of the frame's clip
-    frame_number  (time)                  the frame's true number
-    source_file   (time)                  the frame's file below the source folder
-    clips/        name, start_row                  one entry per clip
-    segments/     start_row, first_number          one entry per run without a gap
+Compressed frames lie in shards of about 64 MiB of pixels; each chunk is followed by its crc32c.
 
-The shard file is the frames from byte 0 in C order, then an index with offset and length of
-each chunk as little-endian uint64, then the index's crc32c. A last chunk that is not full is
-padded with zeros, which no reader sees.
+The root's attributes list every file with its size and crc32c, and its own zarr.json is written
+in one form only, with a checksum of itself, so that `verify` finds any changed byte.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-import framewin
-from framewin.errors import FormatVersionError, FramewinError, StoreError
-from framewin.schema import FORMAT_VERSION, ClipTable, FrameFormat, Int64Array, StoreMeta
-from framewin.stores import durable
+from framewin.errors import FramewinError, StoreError
+from framewin.schema import Int64Array, StoreMeta
+from framewin.stores import content, durable
+from framewin.stores.chunked import ChunkedFrames
+from framewin.stores.chunks import (
+    ChunkPlace,
+    StoredChunk,
+    compressed_chunks,
+    compressed_frames,
+    read_place,
+    summed_chunks,
+)
+from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
 from framewin.stores.mapped import MappedFrames
 
-CHUNK_BYTES = 2**20
-COORDINATE_CHUNK = 2**16
-COORDINATES = ("clip", "frame_number", "source_file")
-DIMENSIONS = ("time", "y", "x", "channel")
-SHARD = Path("frames", "c", "0", "0", "0", "0")
+METADATA = "zarr.json"
+SHARD_BYTES = 2**26
 
-_INDEX_DTYPE = np.dtype("<u8")
 _INDEX_ENTRY_BYTES = 16
 _CRC_BYTES = 4
+_NO_CHECKSUM = "0" * 2 * _CRC_BYTES
+# Files that would make the folder a group of format 2 as well.
+_FORMAT_2_FILES = (".zgroup", ".zattrs", ".zarray", ".zmetadata")
 
 
-def chunk_frames(frame_format: FrameFormat, num_frames: int) -> int:
-    """Frames of a chunk: about a mebibyte, at least one frame, at most all."""
-    return max(1, min(num_frames, CHUNK_BYTES // frame_format.nbytes))
-
-
-def estimate_bytes(meta: StoreMeta, name_bytes: int) -> int:
+def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     """Bytes the store will take at most, with `name_bytes` of source file names."""
-    chunk = chunk_frames(meta.frame_format, meta.clips.num_frames)
+    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames or 1
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + _CRC_BYTES
+    per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
     per_frame = 8 + 4 + 4
     metadata = 2**16
-    return frames + name_bytes + per_frame * meta.clips.num_frames + metadata
+    return (
+        frames + per_chunk * num_chunks + name_bytes + per_frame * meta.clips.num_frames + metadata
+    )
 
 
 class Writer:
     """Builds a store at a new path; the caller renames it when it is whole."""
 
     def __init__(
-        self, root: Path, meta: StoreMeta, source_files: Sequence[tuple[str, Sequence[str]]]
+        self, root: Path, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
     ) -> None:
-        """Create the frame array, pre-sized.
-
-        Args:
-            root: Where to build it; nothing is there yet.
-            meta: What the store will hold.
-            source_files: Per clip, its folder below the source and the names of its frames.
-        """
+        """Create the frame array; see `StoreWriter`."""
         if sys.byteorder != "little":
             raise StoreError("stores can only be written on little-endian machines")
+        num_frames, frame_format = meta.clips.num_frames, meta.frame_format
         self.root = root
         self.meta = meta
         self.source_files = source_files
-        num_frames, frame_format = meta.clips.num_frames, meta.frame_format
-        self.chunk_frames = chunk_frames(frame_format, num_frames)
+        self.layout = layout.resolved(frame_format, num_frames)
+        self.chunk_frames = self.layout.chunk_frames or 1
         self.num_chunks = -(-num_frames // self.chunk_frames)
-        rows = self.num_chunks * self.chunk_frames
-        self.group: Any = zarr.create_group(store=root, attributes={"framewin": _attributes(meta)})
+        self.shard_chunks = _shard_chunks(self.layout, meta)
+        columns = content.chunk_columns(self.layout).items()
+        self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
+        self.group: Any = zarr.create_group(
+            store=root, attributes={content.ATTRIBUTE: content.attributes(meta, self.layout)}
+        )
         self.group.create_array(
             "frames",
             shape=(num_frames, *frame_format.shape),
             chunks=(self.chunk_frames, *frame_format.shape),
-            shards=(rows, *frame_format.shape),
+            shards=(self.shard_chunks * self.chunk_frames, *frame_format.shape),
             dtype=frame_format.dtype,
-            compressors=None,
+            compressors=_compressors(self.layout, frame_format.dtype),
             filters=None,
             fill_value=0,
-            dimension_names=DIMENSIONS,
-            attributes={"coordinates": " ".join(COORDINATES)},
+            dimension_names=content.DIMENSIONS,
+            attributes=content.frame_attributes(meta),
         )
-        self.index_offset = rows * frame_format.nbytes
-        self.shard = durable.SizedFile(root / SHARD, self.index_offset)
+        self._codec = ZarrCodec(self.layout, frame_format)
+        self._shard_number = 0
+        self._shard_bytes = 0
+        if not self.layout.compressed:
+            self._shard_bytes = self.num_chunks * self.chunk_frames * frame_format.nbytes
+        self._shard = durable.SizedFile(root / shard_name(0), self._shard_bytes)
 
-    def write_frames(self, first_row: int, frames: np.ndarray) -> None:
-        """Write (n, H, W, C) frames to rows [first_row, first_row + n); any thread, any order."""
-        offset = first_row * self.meta.frame_format.nbytes
-        self.shard.write_at(frames.data, offset)
+    def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
+        """See `StoreWriter`."""
+        if self.layout.compressed:
+            return compressed_chunks(first_row, frames, self.chunk_frames, self._codec.encode)
+        self._shard.write_at(frames.data, first_row * self.meta.frame_format.nbytes)
+        return summed_chunks(first_row, frames, self.chunk_frames)
+
+    def commit(self, block: list[StoredChunk]) -> None:
+        """See `StoreWriter`."""
+        for chunk in block:
+            self.chunks["crc32c"][chunk.number] = chunk.crc32c
+            if self.layout.compressed:
+                self._append(chunk)
 
     def write_metadata(self) -> None:
-        """Write the coordinates and tables; may run beside `write_frames`."""
+        """See `StoreWriter`."""
         self._write_coordinates()
-        self._write_tables()
+        columns = content.tables(self.meta) | {"chunks": self.chunks}
+        for table, values in columns.items():
+            self._create_table(table, values)
         with warnings.catch_warnings():
             # Consolidated metadata is an extension of Zarr v3; xarray warns where it is missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             zarr.consolidate_metadata(self.root)
 
     def finish(self) -> None:
-        """Append the shard's index once all frames and the metadata are written."""
-        index = _shard_index(self.num_chunks, self.chunk_frames * self.meta.frame_format.nbytes)
-        checksum = google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
-        self.shard.write_at(index + checksum, self.index_offset)
-        self.shard.wait()
+        """See `StoreWriter`."""
+        self._finish_shard()
+        for name, values in self.chunks.items():
+            self.group["chunks"][name][:] = values
+        settings = content.attributes(self.meta, self.layout)
+        settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
+        settings["files"] = _list_files(self.root)
+        record = json.loads((self.root / METADATA).read_text())
+        record["attributes"][content.ATTRIBUTE] = settings
+        (self.root / METADATA).write_bytes(_sealed(record))
 
     def close(self) -> None:
-        """Release the shard file; also after a failure."""
-        self.shard.close()
+        """See `StoreWriter`."""
+        self._shard.close()
+
+    def _append(self, chunk: StoredChunk) -> None:
+        """Write a compressed chunk behind the one before it; chunks come in order."""
+        shard = chunk.number // self.shard_chunks
+        if shard != self._shard_number:
+            self._finish_shard()
+            self._shard.close()
+            self._shard_number, self._shard_bytes = shard, 0
+            self._shard = durable.SizedFile(self.root / shard_name(shard), 0)
+        self.chunks["offset"][chunk.number] = self._shard_bytes
+        self.chunks["nbytes"][chunk.number] = len(chunk.data)
+        whole = chunk.data + chunk.crc32c.to_bytes(_CRC_BYTES, "little")
+        self._shard.write_at(whole, self._shard_bytes)
+        self._shard_bytes += len(whole)
+
+    def _finish_shard(self) -> None:
+        """Append the index of the shard's chunks, and wait until all of it is on disk."""
+        index = shard_index(self.layout, self.chunks, self.meta, self._shard_number)
+        checksum = google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
+        self._shard.write_at(index + checksum, self._shard_bytes)
+        self._shard.wait()
 
     def _write_coordinates(self) -> None:
-        clips = self.meta.clips
-        clip_names = np.array(clips.names, dtype=np.dtypes.StringDType())
-        clip = self._coordinate("clip", "string")
-        number = self._coordinate("frame_number", "int64")
-        for begin in range(0, clips.num_frames, COORDINATE_CHUNK):
-            rows = np.arange(begin, min(begin + COORDINATE_CHUNK, clips.num_frames))
-            clip[begin : rows[-1] + 1] = clip_names[clips.clips_of(rows)]
-            number[begin : rows[-1] + 1] = clips.frame_numbers(rows)
-        files = self._coordinate("source_file", "string")
-        pending: list[str] = []
-        written = 0
-        for folder, names in self.source_files:
-            pending += [f"{folder}/{name}" if folder else name for name in names]
-            while len(pending) >= COORDINATE_CHUNK:
-                _write_strings(files, written, pending[:COORDINATE_CHUNK])
-                written += COORDINATE_CHUNK
-                del pending[:COORDINATE_CHUNK]
-        if pending:
-            _write_strings(files, written, pending)
-
-    def _coordinate(self, name: str, dtype: str) -> Any:
         num_frames = self.meta.clips.num_frames
-        return self.group.create_array(
-            name,
-            shape=(num_frames,),
-            chunks=(min(num_frames, COORDINATE_CHUNK),),
-            dtype=dtype,
-            dimension_names=("time",),
-        )
-
-    def _write_tables(self) -> None:
-        clips = self.meta.clips
-        tables: dict[str, dict[str, np.ndarray]] = {
-            "clips": {
-                "name": np.array(clips.names, dtype=np.dtypes.StringDType()),
-                "start_row": clips.clip_starts,
-            },
-            "segments": {
-                "start_row": clips.segment_starts,
-                "first_number": clips.first_numbers,
-            },
+        arrays = {
+            name: self.group.create_array(
+                name,
+                shape=(num_frames,),
+                chunks=(min(num_frames, content.COORDINATE_CHUNK),),
+                dtype=dtype,
+                dimension_names=("time",),
+            )
+            for name, dtype in content.COORDINATES.items()
         }
-        for table, columns in tables.items():
-            group = self.group.create_group(table)
-            for name, values in columns.items():
-                group.create_array(name, data=values, dimension_names=(table,))
+        for begin, end, values in content.coordinates(self.meta, self.source_files):
+            for name, array in arrays.items():
+                array[begin:end] = values[name]
+
+    def _create_table(self, table: str, columns: dict[str, np.ndarray]) -> None:
+        group = self.group.create_group(table)
+        for name, values in columns.items():
+            group.create_array(name, data=values, dimension_names=(table,))
 
 
 class ZarrStore:
-    """A raw store, opened for reading."""
+    """A store, opened for reading."""
 
-    def __init__(self, path: Path, group: Any, meta: StoreMeta) -> None:
+    def __init__(self, path: Path, group: Any, cache_bytes: int) -> None:
         self.path = path
-        self.meta = meta
         self._group = group
-        self.frames = MappedFrames(path / SHARD, meta.clips.num_frames, meta.frame_format)
+        frames = group["frames"]
+        self._settings = group.attrs.get(content.ATTRIBUTE)
+        self.meta, self.layout, self.chunks = content.read(
+            path,
+            self._settings,
+            (frames.shape, frames.dtype.name),
+            lambda table, name: group[table][name][:],
+        )
+        self._shard_chunks = _shard_chunks(self.layout, self.meta)
+        self._codec = ZarrCodec(self.layout, self.meta.frame_format)
+        self._check_files()
+        self.frames = self._open_frames(cache_bytes)
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the store's content."""
+        return str(self._settings["identity"])
 
     def source_files(self, rows: Int64Array) -> list[str]:
-        """Path below the source folder of the file that each row came from."""
+        """See `Store`."""
         first, end = int(rows.min()), int(rows.max()) + 1
         files = self._group["source_file"][first:end]
         return [str(files[row - first]) for row in rows]
 
+    def place(self, chunk: int) -> ChunkPlace:
+        """See `Store`."""
+        if not self.layout.compressed:
+            size = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
+            return ChunkPlace(self.path / shard_name(0), chunk * size, size)
+        shard = self.path / shard_name(chunk // self._shard_chunks)
+        return ChunkPlace(
+            shard, int(self.chunks["offset"][chunk]), int(self.chunks["nbytes"][chunk])
+        )
 
-def open_store(path: Path) -> ZarrStore:
-    """Open a raw store, after checking that it is whole.
+    def decode(self, data: bytes, out: np.ndarray) -> None:
+        """See `Store`."""
+        self._codec.decode(data, out)
 
-    Raises:
-        StoreError: Not a framewin store, or its frames are not all there.
-        FormatVersionError: Written by a newer framewin.
-    """
+    def check_rest(self) -> Iterator[str]:
+        """See `Store`."""
+        yield from _changed_files(self.path, self._settings["files"])
+        metadata = (self.path / METADATA).read_bytes()
+        if metadata != _sealed(json.loads(metadata)):
+            yield f"{self.path / METADATA} was changed"
+        for shard in range(-(-len(self.chunks["crc32c"]) // self._shard_chunks)):
+            if not self._index_is_right(shard):
+                yield f"{self.path / shard_name(shard)} has a damaged index of its chunks"
+
+    def _index_is_right(self, shard: int) -> bool:
+        index = shard_index(self.layout, self.chunks, self.meta, shard)
+        expected: bytes = index + google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
+        path = self.path / shard_name(shard)
+        offset = path.stat().st_size - len(expected)
+        found = read_place(ChunkPlace(path, offset, len(expected)))
+        return found == expected
+
+    def _check_files(self) -> None:
+        """Refuse a store of which a file is missing or of another size: it could not be mapped."""
+        for name, (size, _) in self._settings["files"].items():
+            path = self.path / name
+            found = path.stat().st_size if path.is_file() else 0
+            if found != size:
+                raise StoreError(
+                    f"{path} has {found} bytes, expected {size}; the store is damaged, "
+                    "convert it again"
+                )
+
+    def _open_frames(self, cache_bytes: int) -> MappedFrames | ChunkedFrames:
+        if self.layout.compressed:
+            return compressed_frames(self, cache_bytes)
+        shard = self.path / shard_name(0)
+        if not self._index_is_right(0):
+            raise StoreError(f"{shard} has chunks that are missing or moved; convert it again")
+        return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
+
+
+def open_store(path: Path, *, cache_bytes: int) -> ZarrStore:
+    """See `framewin.stores.open_store`."""
+    for name in _FORMAT_2_FILES:
+        if (path / name).exists():
+            raise StoreError(
+                f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
+                'array with the frames, as in FrameWindowDataset(path, array="data")'
+            )
     try:
-        group: Any = zarr.open_group(path, mode="r")
-        meta = _read_meta(path, group)
-        _check_shard(path, group["frames"], meta)
+        return ZarrStore(path, zarr.open_group(path, mode="r", zarr_format=3), cache_bytes)
     except FramewinError:
         raise
     # Damaged metadata can make zarr raise nearly anything.
@@ -205,81 +288,93 @@ def open_store(path: Path) -> ZarrStore:
         raise StoreError(
             f"{path} is not a store that framewin can read ({reason}); convert it again"
         ) from exc
-    return ZarrStore(path, group, meta)
 
 
-def _attributes(meta: StoreMeta) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "written_by": f"framewin {framewin.__version__}",
-        "layout": "raw",
-        "step": meta.clips.step,
-    }
+def shard_name(shard: int) -> str:
+    """Path of a shard of the frames below the store."""
+    return f"frames/c/{shard}/0/0/0"
 
 
-def _read_meta(path: Path, group: Any) -> StoreMeta:
-    attributes = group.attrs.get("framewin")
-    if not isinstance(attributes, dict):
-        raise StoreError(f"{path} is a Zarr group but was not made by framewin convert")
-    if attributes["format_version"] > FORMAT_VERSION:
-        raise FormatVersionError(
-            f"{path} has format version {attributes['format_version']}, written by "
-            f"{attributes['written_by']}; this framewin reads up to {FORMAT_VERSION}, update it"
-        )
-    frames = group["frames"]
-    num_frames, height, width, channels = frames.shape
-    clips, segments = group["clips"], group["segments"]
-    return StoreMeta(
-        FrameFormat(height, width, channels, frames.dtype.name),
-        ClipTable(
-            names=tuple(str(name) for name in clips["name"][:]),
-            clip_starts=clips["start_row"][:],
-            segment_starts=segments["start_row"][:],
-            first_numbers=segments["first_number"][:],
-            num_frames=num_frames,
-            step=int(attributes["step"]),
-        ),
-    )
-
-
-def _check_shard(path: Path, frames: Any, meta: StoreMeta) -> None:
-    """Refuse a shard whose chunks are not all there, one behind the other from byte 0."""
-    chunk = frames.chunks[0]
-    if (
-        frames.shards is None
-        or frames.shards[0] < frames.shape[0]
-        or frames.chunks[1:] != (meta.frame_format.shape)
-    ):
-        raise StoreError(f"{path} does not keep its frames in one raw shard; convert it again")
-    num_chunks = -(-meta.clips.num_frames // chunk)
-    chunk_bytes = chunk * meta.frame_format.nbytes
-    index_offset = num_chunks * chunk_bytes
-    expected = index_offset + num_chunks * _INDEX_ENTRY_BYTES + _CRC_BYTES
-    shard = path / SHARD
-    found = shard.stat().st_size if shard.exists() else 0
-    if found != expected:
-        raise StoreError(
-            f"{shard} has {found} bytes, expected {expected}; the store is damaged, "
-            "convert it again"
-        )
-    with shard.open("rb") as file:
-        file.seek(index_offset)
-        tail = file.read()
-    index, checksum = tail[:-_CRC_BYTES], tail[-_CRC_BYTES:]
-    if index != _shard_index(num_chunks, chunk_bytes):
-        raise StoreError(f"{shard} has chunks that are missing or moved; convert it again")
-    if google_crc32c.value(index).to_bytes(_CRC_BYTES, "little") != checksum:
-        raise StoreError(f"{shard} has a damaged chunk index; convert it again")
-
-
-def _shard_index(num_chunks: int, chunk_bytes: int) -> bytes:
-    """Offset and length of every chunk of a shard that holds them one behind the other."""
-    index = np.empty((num_chunks, 2), dtype=_INDEX_DTYPE)
-    index[:, 0] = np.arange(num_chunks) * chunk_bytes
-    index[:, 1] = chunk_bytes
+def shard_index(
+    layout: Layout, chunks: dict[str, np.ndarray], meta: StoreMeta, shard: int
+) -> bytes:
+    """Offset and length of every chunk of a shard; of one behind the last frame, all ones."""
+    size = _shard_chunks(layout, meta)
+    index = np.full((size, 2), -1, dtype="<i8")
+    if layout.compressed:
+        offsets = chunks["offset"][shard * size : (shard + 1) * size]
+        index[: len(offsets), 0] = offsets
+        index[: len(offsets), 1] = chunks["nbytes"][shard * size : (shard + 1) * size] + _CRC_BYTES
+    else:
+        chunk_bytes = (layout.chunk_frames or 1) * meta.frame_format.nbytes
+        index[:, 0] = np.arange(size) * chunk_bytes
+        index[:, 1] = chunk_bytes
     return index.tobytes()
 
 
-def _write_strings(array: Any, first_row: int, values: list[str]) -> None:
-    strings = np.array(values, dtype=np.dtypes.StringDType())
-    array[first_row : first_row + len(values)] = strings
+def _shard_chunks(layout: Layout, meta: StoreMeta) -> int:
+    """Chunks of a shard: all raw ones, about 64 MiB of pixels compressed."""
+    chunk = layout.chunk_frames or 1
+    num_chunks = -(-meta.clips.num_frames // chunk)
+    if not layout.compressed:
+        return num_chunks
+    return max(1, min(num_chunks, SHARD_BYTES // (chunk * meta.frame_format.nbytes)))
+
+
+def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
+    """The codecs by which zarr-python reads what `ZarrCodec` writes."""
+    if not layout.compressed:
+        return None
+    codec: Any
+    if layout.compression == "zstd":
+        codec = ZstdCodec(level=layout.level or 0, checksum=False)
+    elif layout.compression == "gzip":
+        codec = GzipCodec(level=layout.level or 0)
+    else:
+        item_bytes = np.dtype(dtype).itemsize
+        shuffle = "shuffle" if item_bytes > 1 else "noshuffle"
+        codec = BloscCodec(  # type: ignore[no-untyped-call]
+            typesize=item_bytes, cname="lz4", clevel=BLOSC_LZ4_LEVEL, shuffle=shuffle
+        )
+    return [codec, Crc32cCodec()]
+
+
+def _list_files(root: Path) -> dict[str, list[int | None]]:
+    """Every file of a store but its root metadata: size, and crc32c but for shards of frames."""
+    found: dict[str, list[int | None]] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and name != METADATA:
+            # The chunks of frames have checksums of their own.
+            is_shard = name.startswith("frames/c/")
+            checksum = None if is_shard else google_crc32c.value(path.read_bytes())
+            found[name] = [path.stat().st_size, checksum]
+    return found
+
+
+def _changed_files(root: Path, listed: dict[str, list[int | None]]) -> Iterator[str]:
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if not path.is_dir() and name not in (METADATA, *listed):
+            yield f"{path} does not belong to the store"
+    for name, (size, checksum) in listed.items():
+        path = root / name
+        if not path.is_file():
+            yield f"{path} is missing"
+        elif path.stat().st_size != size:
+            yield f"{path} has {path.stat().st_size} bytes, expected {size}"
+        elif checksum is not None and google_crc32c.value(path.read_bytes()) != checksum:
+            yield f"{path} was changed"
+
+
+def _sealed(record: dict[str, Any]) -> bytes:
+    """Group metadata in the one form that framewin writes, with a checksum of itself inside."""
+    settings = record["attributes"][content.ATTRIBUTE]
+    settings["crc32c"] = _NO_CHECKSUM
+    checksum = google_crc32c.value(_json(record))
+    settings["crc32c"] = f"{checksum:0{len(_NO_CHECKSUM)}x}"
+    return _json(record)
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, indent=1, sort_keys=True).encode()

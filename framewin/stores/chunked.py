@@ -1,0 +1,157 @@
+"""Frames that must be decoded in chunks to be read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from framewin.schema import FrameFormat, Int64Array
+
+DEFAULT_CACHE_BYTES = 2**28
+SMALL_READ_BYTES = 2**19
+CHUNKS_QUEUED = 1024
+
+ReadChunk = Callable[[int], np.ndarray]
+"""Chunk number -> its frames, (chunk_frames, H, W, C); the last chunk may hold fewer."""
+
+
+class ChunkedFrames:
+    """Frames in chunks along time, with a bounded cache of decoded chunks.
+
+    Each chunk that a call touches is decoded once, however many of its frames are wanted, and
+    chunks are decoded by several threads at once.
+    """
+
+    def __init__(
+        self,
+        read_chunk: ReadChunk,
+        frame_format: FrameFormat,
+        num_frames: int,
+        *,
+        chunk_frames: int,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        workers: int | None = None,
+    ) -> None:
+        """Decode nothing yet.
+
+        Args:
+            read_chunk: Reads and decodes one chunk; called from any thread.
+            frame_format: Of every frame.
+            num_frames: In all.
+            chunk_frames: Frames of a chunk.
+            cache_bytes: Decoded chunks that are kept, in bytes; 0 keeps none.
+            workers: Threads; by default one per core this process may use.
+        """
+        if cache_bytes < 0:
+            raise ValueError(f"cache_bytes must be >= 0, got {cache_bytes}")
+        self.frame_format = frame_format
+        self.num_frames = num_frames
+        self.chunk_frames = chunk_frames
+        self._read_chunk = read_chunk
+        self._cache = _Cache(cache_bytes)
+        self._workers = workers or usable_cores()
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def take(self, rows: Int64Array) -> np.ndarray:
+        """Copies of frames: rows (n,), in any order, give (n, H, W, C)."""
+        out = np.empty((len(rows), *self.frame_format.shape), self.frame_format.dtype)
+        chunks, which = np.unique(rows // self.chunk_frames, return_inverse=True)
+        by_chunk = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[by_chunk], np.arange(len(chunks)), side="right")
+
+        def copy(first: int, end: int) -> None:
+            for place in range(first, end):
+                begin = ends[place - 1] if place else 0
+                wanted = by_chunk[begin : ends[place]]
+                chunk = int(chunks[place])
+                out[wanted] = self._chunk(chunk)[rows[wanted] - chunk * self.chunk_frames]
+
+        self._in_threads(copy, len(chunks))
+        return out
+
+    def copy_to(self, out: np.ndarray, progress: Callable[[int], None] | None = None) -> None:
+        """Decode every frame once, in order, into `out`, (num_frames, H, W, C)."""
+        chunk = self.chunk_frames
+
+        def copy(number: int) -> int:
+            frames = self._read_chunk(number)
+            out[number * chunk : number * chunk + len(frames)] = frames
+            return min((number + 1) * chunk, self.num_frames)
+
+        # In turns, so that a store of a million chunks does not queue a million tasks.
+        with ThreadPoolExecutor(self._workers) as pool:
+            for begin, end in pieces(-(-self.num_frames // chunk), CHUNKS_QUEUED):
+                for done in pool.map(copy, range(begin, end)):
+                    if progress is not None:
+                        progress(done)
+
+    def _in_threads(self, work: Callable[[int, int], None], count: int) -> None:
+        """Call work(first, end) on parts of [0, count), side by side if that is worth a switch."""
+        parts = min(self._workers, count)
+        if parts <= 1 or count * self.chunk_frames * self.frame_format.nbytes < SMALL_READ_BYTES:
+            work(0, count)
+            return
+        bounds = [count * part // parts for part in range(parts + 1)]
+        list(self._threads().map(work, bounds[:-1], bounds[1:]))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # A pool does not survive a fork: its threads are not there in the child.
+        if self._pool is None or self._pool[0] != os.getpid():
+            pool = ThreadPoolExecutor(self._workers, thread_name_prefix="framewin-read")
+            self._pool = (os.getpid(), pool)
+        return self._pool[1]
+
+    def _chunk(self, number: int) -> np.ndarray:
+        frames = self._cache.get(number)
+        if frames is None:
+            frames = self._read_chunk(number)
+            self._cache.put(number, frames)
+        return frames
+
+
+class _Cache:
+    """The chunks used last, up to a number of bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._chunks: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> np.ndarray | None:
+        with self._lock:
+            frames = self._chunks.get(number)
+            if frames is not None:
+                self._chunks.move_to_end(number)
+            return frames
+
+    def put(self, number: int, frames: np.ndarray) -> None:
+        with self._lock:
+            if number in self._chunks or frames.nbytes > self._max_bytes:
+                return
+            self._chunks[number] = frames
+            self._bytes += frames.nbytes
+            while self._bytes > self._max_bytes:
+                _, oldest = self._chunks.popitem(last=False)
+                self._bytes -= oldest.nbytes
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of at most `size` that cover [0, total).
+
+    >>> list(pieces(5, 2))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    for begin in range(0, total, size):
+        yield begin, min(begin + size, total)

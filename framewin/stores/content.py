@@ -1,0 +1,198 @@
+"""What stands beside the frames of a store, alike in every format.
+
+    attributes    format version, layout, step, no-data value, identity
+    per frame     clip, frame_number, source_file: coordinates along time
+    clips/        name, start_row                  one entry per clip
+    segments/     start_row, first_number          one entry per run without a gap
+    chunks/       crc32c, and of compressed chunks offset and nbytes
+
+The identity is a SHA-256 over all of this but the file names. The checksums of the chunks are
+in it, so two stores of one identity hold the same bytes of frames, and a table that has changed
+is found when the store is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import framewin
+from framewin.errors import FormatVersionError, StoreError
+from framewin.schema import FORMAT_VERSION, ClipTable, FrameFormat, StoreMeta
+from framewin.stores.chunked import pieces
+from framewin.stores.codecs import Layout
+
+ATTRIBUTE = "framewin"
+"""Name of the attribute of the root group that holds a store's attributes."""
+DIMENSIONS = ("time", "y", "x", "channel")
+COORDINATES = {"clip": "string", "frame_number": "int64", "source_file": "string"}
+"""Name -> type of what each frame has."""
+COORDINATE_CHUNK = 2**16
+
+SourceFiles = Sequence[tuple[str, Sequence[str]]]
+"""Per clip, its folder below the source and the names of its frames' files."""
+Tables = dict[str, dict[str, np.ndarray]]
+"""Table -> column -> values."""
+
+_STRING = np.dtypes.StringDType()
+
+
+def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
+    """The attributes of a store but for its identity, as JSON."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "written_by": f"framewin {framewin.__version__}",
+        "layout": asdict(layout),
+        "step": meta.clips.step,
+        # JSON has no NaN.
+        "nodata": None if meta.nodata is None else repr(meta.nodata),
+    }
+
+
+def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
+    """The attributes of the frame array that xarray understands."""
+    found: dict[str, Any] = {"coordinates": " ".join(COORDINATES)}
+    # xarray takes NaN for missing by itself.
+    if meta.nodata is not None and not math.isnan(meta.nodata):
+        found["missing_value"] = np.dtype(meta.frame_format.dtype).type(meta.nodata).item()
+    return found
+
+
+def tables(meta: StoreMeta) -> Tables:
+    """The tables of a store but for its chunks."""
+    clips = meta.clips
+    return {
+        "clips": {"name": np.array(clips.names, _STRING), "start_row": clips.clip_starts},
+        "segments": {"start_row": clips.segment_starts, "first_number": clips.first_numbers},
+    }
+
+
+def coordinates(
+    meta: StoreMeta, source_files: SourceFiles
+) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+    """The coordinates in pieces: rows [begin, end) and their values by name."""
+    clip_names = np.array(meta.clips.names, _STRING)
+    files = (f"{folder}/{name}" if folder else name for folder, names in source_files
+             for name in names)  # fmt: skip
+    for begin, end in pieces(meta.clips.num_frames, COORDINATE_CHUNK):
+        rows = np.arange(begin, end)
+        yield (
+            begin,
+            end,
+            {
+                "clip": clip_names[meta.clips.clips_of(rows)],
+                "frame_number": meta.clips.frame_numbers(rows),
+                "source_file": np.array([next(files) for _ in rows], _STRING),
+            },
+        )
+
+
+def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of all that makes up a store but its file names, hexadecimal.
+
+    Args:
+        meta: What the store holds.
+        layout: How its frames lie; the checksums depend on it.
+        chunks: The table of chunks.
+    """
+    settings = attributes(meta, layout)
+    del settings["written_by"]
+    shape = (meta.clips.num_frames, *meta.frame_format.shape)
+    digest = hashlib.sha256(json.dumps([settings, shape, meta.frame_format.dtype]).encode())
+    digest.update(json.dumps(meta.clips.names).encode())
+    for column in (
+        meta.clips.clip_starts,
+        meta.clips.segment_starts,
+        meta.clips.first_numbers,
+        *(chunks[name] for name in sorted(chunks)),
+    ):
+        digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def read(
+    path: Path,
+    settings: Any,
+    frames: tuple[tuple[int, ...], str],
+    column: Callable[[str, str], np.ndarray],
+) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
+    """What a store says of itself: its content, its layout and its table of chunks.
+
+    Args:
+        path: Of the store, for errors.
+        settings: Its attributes, as found.
+        frames: Shape and dtype name of its frame array.
+        column: Reads a column of a table.
+
+    Raises:
+        StoreError: Not a store of framewin, or one whose tables have changed.
+        FormatVersionError: A store of another format version.
+    """
+    check_version(path, settings)
+    (num_frames, height, width, channels), dtype = frames
+    layout = Layout(**settings["layout"])
+    nodata = settings["nodata"]
+    meta = StoreMeta(
+        FrameFormat(height, width, channels, dtype),
+        ClipTable(
+            names=tuple(str(name) for name in column("clips", "name")),
+            clip_starts=column("clips", "start_row"),
+            segment_starts=column("segments", "start_row"),
+            first_numbers=column("segments", "first_number"),
+            num_frames=num_frames,
+            step=int(settings["step"]),
+        ),
+        nodata=None if nodata is None else float(nodata),
+    )
+    names = chunk_columns(layout)
+    chunks = {name: column("chunks", name) for name in names}
+    num_chunks = -(-num_frames // (layout.chunk_frames or 1))
+    if any(values.shape != (num_chunks,) for values in chunks.values()):
+        raise StoreError(f"{path} does not list each of its {num_chunks} chunks; convert it again")
+    if identity(meta, layout, chunks) != settings["identity"]:
+        raise StoreError(
+            f"{path} has tables or attributes that were changed after it was written; "
+            "convert it again"
+        )
+    return meta, layout, chunks
+
+
+def check_version(path: Path, settings: Any) -> None:
+    """Refuse what is not a store of this format version."""
+    if not isinstance(settings, dict):
+        raise not_ours(path)
+    found = settings["format_version"]
+    if found > FORMAT_VERSION:
+        raise FormatVersionError(
+            f"{path} has format version {found}, written by {settings['written_by']}; this "
+            f"framewin reads up to {FORMAT_VERSION}, update it"
+        )
+    if found < FORMAT_VERSION:
+        raise FormatVersionError(
+            f"{path} has format version {found}, written by {settings['written_by']}; this "
+            f"framewin reads version {FORMAT_VERSION}, convert the frames again"
+        )
+
+
+def not_ours(path: Path) -> StoreError:
+    """The error for a file or folder of a known format that framewin did not write."""
+    return StoreError(
+        f"{path} was not made by framewin convert; name the array with the frames, as in "
+        'FrameWindowDataset(path, array="data")'
+    )
+
+
+def chunk_columns(layout: Layout) -> dict[str, str]:
+    """Columns of the table of chunks: name -> dtype."""
+    found = {"crc32c": "uint32"}
+    if layout.compressed:
+        # Of the chunk without what surrounds it, in the file that holds it.
+        found |= {"offset": "int64", "nbytes": "int64"}
+    return found
