@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from framewin.conversion.plan import ConversionPlan, Progress
     from framewin.conversion.run import ConvertReport
     from framewin.forecast.train import TrainReport
-    from framewin.schema import Gap
+    from framewin.schema import ClipTable, Gap
     from framewin.sources.listing import Skipped
+    from framewin.stores.info import StoreInfo
+    from framewin.windows.spec import WindowSpec
 
 LINE_SECONDS = 5.0
 SHOWN_GAPS = 5
@@ -68,26 +70,113 @@ def _options(
 @app.command()
 def convert(
     source: Annotated[Path, typer.Argument(help="Folder of PNG frames, or of clip folders.")],
-    dest: Annotated[Path, typer.Argument(help="Store to make, for example clips.zarr.")],
+    dest: Annotated[Path, typer.Argument(help="Store to make, clips.zarr or clips.h5.")],
+    format: Annotated[
+        str | None,
+        typer.Option(help="zarr or hdf5.", show_default="what the suffix of DEST says"),
+    ] = None,
+    compression: Annotated[
+        str, typer.Option(help="none (mapped, the fastest to read), zstd, lz4 or gzip.")
+    ] = "none",
+    level: Annotated[
+        int | None, typer.Option(help="Of zstd, 1 to 22, or gzip, 1 to 9.", show_default="3, 5")
+    ] = None,
+    chunk_frames: Annotated[
+        int | None,
+        typer.Option(help="Frames of a chunk.", show_default="1 MiB raw, 64 KiB compressed"),
+    ] = None,
+    nodata: Annotated[
+        float | None, typer.Option(help="Pixel value that stands for no data, or nan.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all headers, print the plan, write nothing.")
+        bool,
+        typer.Option("--dry-run", help="Read all headers, try compression, write nothing."),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Pack a folder of PNG frames into a store."""
     from framewin.conversion.plan import check_formats, plan_conversion
     from framewin.conversion.run import run
+    from framewin.stores.codecs import Layout
 
-    plan = plan_conversion(source, dest)
+    with _usage_errors():
+        layout = Layout(compression, level, chunk_frames)
+        plan = plan_conversion(source, dest, format=format, layout=layout, nodata=nodata)
     with _progress("reading headers" if dry_run else "converting", quiet) as progress:
         if dry_run:
             check_formats(plan, progress)
         else:
             report = run(plan, workers=workers, progress=progress)
     _print_rows(_plan_rows(plan) if dry_run else _report_rows(report))
+    if dry_run:
+        _print_estimates(plan)
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="Store, or file or folder with an array.")],
+    input_frames: Annotated[int, typer.Option(min=1, help="Of a window, to count them.")] = 5,
+    predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
+    frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
+    window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
+    lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
+    array: Annotated[
+        str | None, typer.Option(help="Array with the frames, in files that others wrote.")
+    ] = None,
+    axes: Annotated[
+        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say what a store holds; reads no frame."""
+    from json import dumps
+
+    from framewin.stores import open_store
+    from framewin.stores.array_store import open_array
+    from framewin.stores.info import describe
+    from framewin.windows.spec import Runs, WindowIndex, WindowSpec
+
+    foreign = array is not None or axes is not None
+    options = {"array": array, "axes": axes, "cache_bytes": 0}
+    store = open_array(path, **options) if foreign else open_store(path)
+    found = describe(store)
+    spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
+    windows = len(WindowIndex(spec, Runs.of(store.meta.clips)))
+    if json:
+        print(dumps({**found.as_json(), "windows": windows}, indent=2))
+    else:
+        _print_rows(_info_rows(found, store.meta.clips, spec, windows))
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Reading threads; by default one per core.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
+    from framewin.stores.verify import verify as run_verify
+
+    with _progress("verifying", quiet) as progress:
+        report = run_verify(path, workers=workers, progress=progress)
+    rate = report.num_bytes / report.seconds
+    _print_rows(
+        [
+            ("store", str(report.path)),
+            ("frames", f"{report.frames:,}"),
+            ("checked", f"{_size(report.num_bytes)} in {report.seconds:.2f} s, {_size(rate)}/s"),
+            ("damage", f"{len(report.damage)} places" if report.damage else "none"),
+        ]
+    )
+    for line in report.damage:
+        print(f"framewin: {line}", file=sys.stderr)
+    if report.damage:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -126,7 +215,7 @@ def train(
     from framewin.forecast.train import TrainSettings
     from framewin.forecast.train import train as run_training
 
-    try:
+    with _usage_errors():
         settings = TrainSettings(
             input_frames=input_frames,
             predict_frames=predict_frames,
@@ -140,11 +229,18 @@ def train(
             seed=seed,
             validation_share=validation_share,
         )
-    except ValueError as exc:
-        raise typer.BadParameter(str(exc)) from None
     stamp = time.strftime("%Y%m%d-%H%M%S")
     report = run_training(store, out or Path("runs", f"{store.stem}-{stamp}"), settings)
     _print_training(report)
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """A bad value is wrong usage."""
+    try:
+        yield
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from None
 
 
 def _import_tensorflow_quietly() -> None:
@@ -255,10 +351,72 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("frame", str(report.frame_format)),
         ("gaps", _gaps(report.gaps, report.step)),
         ("bytes in", _size(report.bytes_in)),
-        ("bytes out", _size(report.bytes_out)),
+        ("bytes out", f"{_size(report.bytes_out)}, {_layout(report)}"),
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
     ]
+
+
+def _layout(report: ConvertReport) -> str:
+    frames = report.layout.chunk_frames or 1
+    chunks = f"chunks of {frames} frame{'s' if frames > 1 else ''}"
+    if not report.layout.compressed:
+        return f"{report.layout}, {chunks}"
+    return f"{report.layout}, {chunks}, {report.compression_ratio:.2f} times smaller than pixels"
+
+
+def _print_estimates(plan: ConversionPlan) -> None:
+    """What each compression would bring, on a sample of frames."""
+    from framewin.conversion.estimate import estimate_layouts
+    from framewin.conversion.run import read_frames
+
+    estimates = estimate_layouts(
+        plan.meta,
+        lambda begin, end: read_frames(plan, begin, end),
+        level=plan.layout.level if plan.layout.compression == "zstd" else None,
+        chunk_frames=plan.layout.chunk_frames,
+    )
+    print()
+    print(f"{'compression':14} {'bytes out':>12} {'ratio':>6} {'read, one core':>16} {'write':>12}")
+    for found in estimates:
+        read, write = (
+            f"{_size(rate)}/s"
+            for rate in (found.read_bytes_per_second, found.write_bytes_per_second)
+        )
+        name = str(found.layout) if found.layout.compressed else "none"
+        size = _size(found.num_bytes)
+        print(f"{name:14} {size:>12} {found.ratio:6.2f} {read:>16} {write:>12}")
+
+
+def _info_rows(
+    found: StoreInfo, clips: ClipTable, spec: WindowSpec, windows: int
+) -> list[tuple[str, str]]:
+    lengths = clips.clip_lengths
+    shown = [
+        ("", f"{name}: {lengths[place]} frames")
+        for place, name in enumerate(clips.names[:SHOWN_CLIPS])
+    ]
+    if found.clips > SHOWN_CLIPS:
+        shown.append(("", f"and {found.clips - SHOWN_CLIPS:,} more"))
+    layout = "as its library reads it"
+    if found.compression is not None:
+        level = "" if found.level is None else f" level {found.level}"
+        name = "raw" if found.compression == "none" else f"{found.compression}{level}"
+        layout = f"{name}, chunks of {found.chunk_frames}"
+    return [
+        ("store", f"{found.path}, {found.format}"),
+        ("clips", f"{found.clips:,}"),
+        *shown,
+        ("frames", f"{found.frames:,}"),
+        ("frame", f"{found.height}x{found.width}x{found.channels} {found.dtype}"),
+        ("gaps", f"{found.gaps:,}; the longest run without one has {found.longest_run:,} frames"),
+        ("no data", "every value is data" if found.nodata is None else f"{found.nodata:g}"),
+        ("layout", layout),
+        ("bytes", f"{_size(found.bytes)}, pixels {_size(found.pixel_bytes)}, "
+                  f"ratio {found.compression_ratio:.2f}"),
+        ("windows", f"{windows:,} of {spec.input_frames}+{spec.predict_frames} frames, "
+                    f"{spec.window_stride} apart"),
+    ]  # fmt: skip
 
 
 def _print_training(report: TrainReport) -> None:
@@ -324,8 +482,8 @@ def _skipped(skipped: dict[str, Skipped]) -> str:
     )
 
 
-def _size(num_bytes: int) -> str:
+def _size(num_bytes: float) -> str:
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= factor:
             return f"{num_bytes / factor:,.1f} {unit}"
-    return f"{num_bytes} bytes"
+    return f"{num_bytes:.0f} bytes"

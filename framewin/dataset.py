@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 import numpy as np
 
+from framewin.errors import StoreError
 from framewin.schema import ClipTable, FrameFormat, Int64Array
-from framewin.stores import Store, open_store
+from framewin.stores import cache as caching
+from framewin.stores import open_store
+from framewin.stores.array_store import Column, open_array
+from framewin.stores.cache import FrameStore, Progress
+from framewin.stores.chunked import DEFAULT_CACHE_BYTES
+from framewin.stores.mapped import MappedFrames
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import split_by_clip, split_by_time
 
@@ -37,8 +43,9 @@ class FrameWindowDataset:
     """All windows of a store, in row order, as `(input_frames, predict_frames)` pairs.
 
     Windows never leave a clip and never cross a gap in its frame numbers. Opening reads no
-    frames, and the frames are never loaded as a whole: they are mapped, and the operating
-    system reads what a window touches.
+    frames. Raw frames are never loaded as a whole: they are mapped, and the operating system
+    reads what a window touches. Compressed frames are decoded in chunks as they are needed, or
+    once and for all into a cache.
 
     A clip of 40 frames has 40 - (5 + 5) + 1 = 31 windows of 5 + 5 frames:
 
@@ -46,6 +53,8 @@ class FrameWindowDataset:
     >>> len(ds), ds[0][0].shape, ds[0][1].shape                                 # doctest: +SKIP
     (744, (5, 64, 64, 1), (5, 64, 64, 1))
     """
+
+    _store: FrameStore
 
     def __init__(
         self,
@@ -57,11 +66,23 @@ class FrameWindowDataset:
         window_stride: int = 1,
         lead_gap: int = 0,
         clips: Sequence[str] | None = None,
+        cache: str | Path | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        sample_weight: Literal["nodata"] | None = None,
+        nodata: float | None = None,
+        array: str | None = None,
+        axes: str | None = None,
+        clip_ids: Column | None = None,
+        clip_starts: Column | None = None,
+        frame_numbers: Column | None = None,
+        allow_missing_chunks: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         """Open a store and number its windows.
 
         Args:
-            path: A store made by `framewin convert`.
+            path: A store made by `framewin convert`; or with `array` or `axes` a Zarr group or
+                array, an HDF5 or netCDF4 file, or a .npy file that others wrote.
             input_frames: Frames the predictor sees.
             predict_frames: Frames it must predict.
             frame_step: Distance between neighbouring frames of a window; 2 uses every second.
@@ -69,20 +90,70 @@ class FrameWindowDataset:
             lead_gap: Frames skipped between the last input and the first predicted frame,
                 counted in frame steps.
             clips: Names of the clips to use; all by default.
+            cache: `"memory"` decodes the frames of the clips used once, when opening, into
+                memory; a path decodes all frames into a file there, or uses it if it is there
+                already and the store has not changed. Windows are then read as from a raw store.
+            cache_bytes: Without `cache`, the decoded chunks of a compressed store that are kept
+                for later windows, in bytes.
+            sample_weight: `"nodata"` adds a third part to every window and batch: weights of
+                its target pixels, 0 where one has no data, else 1.
+            nodata: Pixel value that stands for no data; by default what the store says.
+            array: Name of the array with the frames, for example `"data"` or
+                `"image1/image_data"`.
+            axes: A letter for each axis of the array, t time, y, x, c channel; by default what
+                its dimension names say, else "tyx" or "tyxc".
+            clip_ids: Of an array: the clip of each frame, (num_frames,), equal for the frames of
+                a clip; or the name of an array that holds them. By default all are one clip.
+            clip_starts: Of an array: instead of ids, the row of each clip's first frame.
+            frame_numbers: Of an array: the number of each frame, (num_frames,), by which gaps
+                are found; or the name of an array. By default there are no gaps.
+            allow_missing_chunks: Of an array: take chunks that are not there for frames of the
+                fill value.
+            progress: Called with (frames done, frames in all) while a cache is filled.
 
         Raises:
-            StoreError: See `open_store`.
-            ValueError: A parameter below its minimum, an unknown clip, or clips that are all
-                too short for a window.
+            StoreError: See `open_store` and `open_array`; or a cache of another store.
+            ValueError: A parameter below its minimum, an unknown clip, clips that are all too
+                short for a window, or weights without a no-data value.
         """
         spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
-        store = open_store(path)
+        options = {
+            "array": array,
+            "axes": axes,
+            "clip_ids": clip_ids,
+            "clip_starts": clip_starts,
+            "frame_numbers": frame_numbers,
+        }
+        store: FrameStore
+        if all(value is None for value in options.values()):
+            store = open_store(path, cache_bytes=cache_bytes)
+        else:
+            store = open_array(
+                path,
+                **options,
+                nodata=nodata,
+                allow_missing_chunks=allow_missing_chunks,
+                cache_bytes=cache_bytes,
+            )
+        if nodata is not None and nodata != store.meta.nodata:
+            store.meta = replace(store.meta, nodata=nodata)
         runs = Runs.of(store.meta.clips)
         if clips is not None:
             runs = runs[np.isin(store.meta.clips.segment_clips, _clip_indices(store, clips))]
+        if sample_weight not in (None, "nodata"):
+            raise ValueError(f"sample_weight must be None or 'nodata', got {sample_weight!r}")
+        if sample_weight == "nodata" and store.meta.nodata is None:
+            raise ValueError(f"{path} has no no-data value; give one, for example nodata=255")
+        self._weighted = sample_weight is not None
         self._setup(store, spec, runs)
+        # Filled last, once everything else is known to be right.
+        if cache == "memory":
+            ranges = zip(runs.starts.tolist(), (runs.starts + runs.lengths).tolist(), strict=True)
+            self._store = caching.in_memory(store, list(ranges), progress)
+        elif cache is not None:
+            self._store = caching.on_disk(store, Path(cache), progress)
 
-    def _setup(self, store: Store, spec: WindowSpec, runs: Runs) -> None:
+    def _setup(self, store: FrameStore, spec: WindowSpec, runs: Runs) -> None:
         self.spec = spec
         self._store = store
         self._runs = runs
@@ -106,9 +177,34 @@ class FrameWindowDataset:
         return self._store.meta.clips
 
     @property
+    def nodata(self) -> float | None:
+        """Pixel value that stands for no data."""
+        return self._store.meta.nodata
+
+    @property
+    def weighted(self) -> bool:
+        """Whether windows have weights as their third part."""
+        return self._weighted
+
+    @property
+    def mapped(self) -> MappedFrames | None:
+        """The frames as mapped memory; None where they must be decoded to be read."""
+        frames = self._store.frames
+        return frames if isinstance(frames, MappedFrames) else None
+
+    @property
     def frames(self) -> np.ndarray:
-        """All frames of the store, (num_frames, H, W, C), mapped read-only."""
-        return self._store.frames.array
+        """All frames of the store, (num_frames, H, W, C), mapped, not to be written to.
+
+        Raises:
+            StoreError: They must be decoded to be read; `cache="memory"` does that once.
+        """
+        if self.mapped is None:
+            raise StoreError(
+                f"the frames of {self.path} are not raw, so they are no array; open it with "
+                'cache="memory" or read them with ds.batch([...])'
+            )
+        return self.mapped.array
 
     @property
     def index(self) -> WindowIndex:
@@ -118,7 +214,7 @@ class FrameWindowDataset:
     def __len__(self) -> int:
         return len(self._index)
 
-    def __getitem__(self, window: SupportsIndex) -> tuple[np.ndarray, np.ndarray]:
+    def __getitem__(self, window: SupportsIndex) -> tuple[np.ndarray, ...]:
         """One window.
 
         Args:
@@ -127,14 +223,14 @@ class FrameWindowDataset:
         Returns:
             inputs: stored dtype, (input_frames, H, W, C).
             targets: stored dtype, (predict_frames, H, W, C).
+            weights: only with `sample_weight`, float32, (predict_frames, H, W).
 
         Raises:
             IndexError: No such window.
         """
-        inputs, targets = self._index.frame_rows(self._checked([window]))
-        return self.frames[inputs[0]], self.frames[targets[0]]
+        return tuple(part[0] for part in self.batch([window]))
 
-    def batch(self, windows: Sequence[SupportsIndex]) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, windows: Sequence[SupportsIndex]) -> tuple[np.ndarray, ...]:
         """Several windows at once.
 
         Args:
@@ -143,12 +239,31 @@ class FrameWindowDataset:
         Returns:
             inputs: stored dtype, (B, input_frames, H, W, C).
             targets: stored dtype, (B, predict_frames, H, W, C).
+            weights: only with `sample_weight`, float32, (B, predict_frames, H, W).
 
         Raises:
             IndexError: No such window.
+            StoreError: A compressed chunk is damaged.
         """
-        inputs, targets = self._index.frame_rows(self._checked(windows))
-        return self.frames[inputs], self.frames[targets]
+        return self.read(self._checked(windows))
+
+    def read(self, windows: Int64Array) -> tuple[np.ndarray, ...]:
+        """Like `batch`, for window numbers (B,) that are known to be in [0, len)."""
+        inputs, targets = self._index.frame_rows(windows)
+        # In one call, so that a chunk that both touch is decoded once.
+        frames = self._store.frames.take(np.concatenate([inputs.ravel(), targets.ravel()]))
+        shape = self.frame_format.shape
+        parts = (
+            frames[: inputs.size].reshape(*inputs.shape, *shape),
+            frames[inputs.size :].reshape(*targets.shape, *shape),
+        )
+        return (*parts, self._weights(parts[1])) if self._weighted else parts
+
+    def _weights(self, targets: np.ndarray) -> np.ndarray:
+        nodata = cast(float, self.nodata)
+        missing = np.isnan(targets) if np.isnan(nodata) else targets == targets.dtype.type(nodata)
+        present: np.ndarray = ~missing.any(axis=-1)
+        return present.astype(np.float32)
 
     def window(self, window: SupportsIndex) -> Window:
         """Which clip, frame numbers and files a window is.
@@ -238,6 +353,7 @@ class FrameWindowDataset:
 
     def _part(self, runs: Runs) -> FrameWindowDataset:
         part = object.__new__(FrameWindowDataset)
+        part._weighted = self._weighted
         part._setup(self._store, self.spec, runs)
         return part
 
@@ -269,7 +385,7 @@ class FrameWindowDataset:
         return f"no window fits, each spans {span} frames: {shown}{others}"
 
 
-def _clip_indices(store: Store, names: Sequence[str]) -> list[int]:
+def _clip_indices(store: FrameStore, names: Sequence[str]) -> list[int]:
     known = {name: i for i, name in enumerate(store.meta.clips.names)}
     unknown = [name for name in names if name not in known]
     if unknown:

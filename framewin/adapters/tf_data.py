@@ -1,13 +1,16 @@
-"""Batches of windows as a tf.data.Dataset in which no Python runs.
+"""Batches of windows as a tf.data.Dataset in which no Python runs, if the frames are mapped.
 
-The mapped frames become a tensor without a copy, through DLPack, and each batch is two gathers
+Mapped frames become a tensor without a copy, through DLPack, and each batch is two gathers
 from it, inputs and targets, inside the graph. What that takes is written at each step below,
-because every one of them, left out, costs a copy of the whole store or the process.
+because every one of them, left out, costs a copy of the whole store or the process. Frames that
+must be decoded are read by one call of Python per batch.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +18,7 @@ import numpy as np
 from framewin.dataset import FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
+from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
 
 if TYPE_CHECKING:
@@ -23,7 +27,6 @@ else:
     tf = require("tensorflow", extra="tensorflow")
 
 PARALLEL_BATCHES = 2
-TENSOR_ALIGNMENT = 64
 MAX_STORED_ORDER = 2**16
 
 
@@ -57,7 +60,8 @@ def to_tf_dataset(
 
     Returns:
         A dataset of known cardinality with elements (inputs, targets):
-        inputs: (B, input_frames, H, W, C); targets: (B, predict_frames, H, W, C).
+        inputs: (B, input_frames, H, W, C); targets: (B, predict_frames, H, W, C). With weights
+        as the third, float32 (B, predict_frames, H, W), if the dataset has them.
 
     Raises:
         ValueError: A parameter out of its range.
@@ -69,24 +73,15 @@ def to_tf_dataset(
     if num_batches == 0:
         raise ValueError(f"batch_size {batch_size} is above the number of windows, {num_windows}")
 
-    frames = mapped_tensor(dataset.frames)
-    with tf.device("CPU"):
-        window_ends = tf.constant(dataset.index.window_ends)
-        start_bases = tf.constant(dataset.index.start_bases)
-        input_offsets = tf.constant(dataset.spec.input_offsets)
-        predict_offsets = tf.constant(dataset.spec.predict_offsets)
+    read = _graph_reader(dataset) or _python_reader(dataset)
 
     def shuffled(positions: tf.Tensor, order_of_epoch: tf.Tensor) -> tf.Tensor:
         if num_windows <= MAX_STORED_ORDER:
             return tf.gather(order_of_epoch, positions)
         return _permute(positions, order_of_epoch, num_windows)
 
-    def gather(starts: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
-        picked = tf.gather(frames, starts[:, tf.newaxis] + offsets)
-        return unit(picked) if normalize == "unit" else picked
-
     @tf.autograph.experimental.do_not_convert
-    def load(order_of_epoch: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def load(order_of_epoch: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         first = batch * batch_size
         if drop_remainder:
             windows = first + tf.range(batch_size, dtype=tf.int64)
@@ -94,9 +89,11 @@ def to_tf_dataset(
             windows = tf.range(first, tf.minimum(first + batch_size, num_windows))
         if shuffle:
             windows = shuffled(windows, order_of_epoch)
-        runs = tf.searchsorted(window_ends, windows, side="right")
-        starts = tf.gather(start_bases, runs) + windows * dataset.spec.window_stride
-        return gather(starts, input_offsets), gather(starts, predict_offsets)
+        inputs, targets = read(windows)
+        weights = (_weights(targets, dataset.nodata),) if dataset.weighted else ()
+        if normalize == "unit":
+            inputs, targets = unit(inputs), unit(targets)
+        return inputs, targets, *weights
 
     @tf.autograph.experimental.do_not_convert
     def batches_of_epoch(order_of_epoch: tf.Tensor) -> tf.data.Dataset:
@@ -115,6 +112,55 @@ def to_tf_dataset(
         .prefetch(prefetch)
         .with_options(_options())
     )
+
+
+ReadWindows = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+"""Window numbers, int64 (B,), to inputs and targets of the stored dtype."""
+
+
+def _graph_reader(dataset: FrameWindowDataset) -> ReadWindows | None:
+    """Two gathers from the mapped frames; None where those cannot be a tensor."""
+    mapped = dataset.mapped
+    if mapped is None or mapped.rows is None:
+        return None
+    frames = mapped_tensor(mapped.rows)
+    with tf.device("CPU"):
+        window_ends = tf.constant(dataset.index.window_ends)
+        start_bases = tf.constant(dataset.index.start_bases + mapped.first_row)
+        input_offsets = tf.constant(dataset.spec.input_offsets)
+        predict_offsets = tf.constant(dataset.spec.predict_offsets)
+
+    def read(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        runs = tf.searchsorted(window_ends, windows, side="right")
+        starts = tf.gather(start_bases, runs) + windows * dataset.spec.window_stride
+        rows = starts[:, tf.newaxis]
+        return tf.gather(frames, rows + input_offsets), tf.gather(frames, rows + predict_offsets)
+
+    return read
+
+
+def _python_reader(dataset: FrameWindowDataset) -> ReadWindows:
+    """One call of `FrameWindowDataset.read` per batch."""
+    spec, dtype = dataset.spec, dataset.frame_format.dtype
+
+    def read(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = tf.numpy_function(
+            lambda numbers: dataset.read(numbers)[:2], [windows], (dtype, dtype), stateful=False
+        )
+        for part, frames in zip(parts, (spec.input_frames, spec.predict_frames), strict=True):
+            part.set_shape((windows.shape[0], frames, *dataset.frame_format.shape))
+        return tuple(parts)
+
+    return read
+
+
+def _weights(targets: tf.Tensor, nodata: float | None) -> tf.Tensor:
+    """0 for each pixel without data in any channel, else 1: float32, targets' shape but for C."""
+    if nodata is not None and math.isnan(nodata):
+        missing = tf.math.is_nan(targets)
+    else:
+        missing = tf.equal(targets, tf.constant(np.array(nodata, targets.dtype.as_numpy_dtype)))
+    return 1.0 - tf.cast(tf.reduce_any(missing, axis=-1), tf.float32)
 
 
 def mapped_tensor(frames: np.ndarray) -> tf.Tensor:
@@ -165,7 +211,7 @@ def _options() -> Any:
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     # Autotuning enlarges the prefetch buffer beyond what was asked for, in whole batches.
     options.autotune.enabled = False
-    # The epoch counter is the only state, and an iterator holds its own epoch's key.
+    # The epoch counter is the only state, and an iterator holds its own epoch's order or key.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return options
 

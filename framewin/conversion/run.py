@@ -210,7 +210,7 @@ class _BlockConverter:
         frames = self._buffer()[: end - first_row]
         bytes_in = 0
         for path, out in zip(self.plan.paths(first_row, end), frames, strict=True):
-            bytes_in += self._decode(path, out)
+            bytes_in += _decode(self.plan, path, out)
         return bytes_in, self.writer.write_block(first_row, frames)
 
     def _buffer(self) -> np.ndarray:
@@ -220,15 +220,26 @@ class _BlockConverter:
         buffer: np.ndarray = self.local.buffer
         return buffer
 
-    def _decode(self, path: str, out: np.ndarray) -> int:
-        try:
-            data = _read_file(path)
-        except OSError as exc:
-            raise unreadable(path, exc) from exc
-        decoder = decoder_for(path)
-        check_format(self.plan, decoder.frame_format(data, path), path)
-        decoder.decode(data, out, path)
-        return len(data)
+
+def read_frames(plan: ConversionPlan, begin: int, end: int) -> np.ndarray:
+    """Decode the frames that become rows [begin, end): (n, H, W, C)."""
+    shape = (end - begin, *plan.meta.frame_format.shape)
+    frames = np.empty(shape, plan.meta.frame_format.dtype)
+    for path, out in zip(plan.paths(begin, end), frames, strict=True):
+        _decode(plan, path, out)
+    return frames
+
+
+def _decode(plan: ConversionPlan, path: str, out: np.ndarray) -> int:
+    """Read and decode one file; returns its bytes."""
+    try:
+        data = _read_file(path)
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
+    decoder = decoder_for(path)
+    check_format(plan, decoder.frame_format(data, path), path)
+    decoder.decode(data, out, path)
+    return len(data)
 
 
 def _read_file(path: str) -> bytes:

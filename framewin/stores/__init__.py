@@ -28,9 +28,12 @@ class Store(Protocol):
     path: Path
     meta: StoreMeta
     layout: Layout
-    frames: MappedFrames | ChunkedFrames
     chunks: dict[str, np.ndarray]
     """The table of chunks; see `framewin.stores.content`."""
+
+    @property
+    def frames(self) -> MappedFrames | ChunkedFrames:
+        """All frames."""
 
     @property
     def identity(self) -> str:
@@ -93,10 +96,18 @@ def open_store(path: str | Path, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> S
         FormatVersionError: A store of another format version.
     """
     path = Path(path)
+    return cast(Store, stored_format(path).open_store(path, cache_bytes=cache_bytes))
+
+
+def stored_format(path: Path) -> Any:
+    """The module that reads what is at this path.
+
+    Raises:
+        StoreError: Nothing is.
+    """
     if not path.exists():
         raise StoreError(f"{path} does not exist; expected a store made by framewin convert")
-    module = import_module(FORMATS["zarr" if path.is_dir() else "hdf5"])
-    return cast(Store, module.open_store(path, cache_bytes=cache_bytes))
+    return import_module(FORMATS["zarr" if path.is_dir() else "hdf5"])
 
 
 def format_module(path: Path, name: str | None = None) -> Any:

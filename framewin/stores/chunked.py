@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +18,9 @@ CHUNKS_QUEUED = 1024
 
 ReadChunk = Callable[[int], np.ndarray]
 """Chunk number -> its frames, (chunk_frames, H, W, C); the last chunk may hold fewer."""
+
+Sink = Callable[[int, np.ndarray], None]
+"""Takes frames (n, H, W, C) and the row of the first."""
 
 
 class ChunkedFrames:
@@ -74,21 +77,29 @@ class ChunkedFrames:
         self._in_threads(copy, len(chunks))
         return out
 
-    def copy_to(self, out: np.ndarray, progress: Callable[[int], None] | None = None) -> None:
-        """Decode every frame once, in order, into `out`, (num_frames, H, W, C)."""
+    def each_chunk(self, rows: Iterable[tuple[int, int]], sink: Sink) -> Iterator[int]:
+        """Decode every chunk that touches half-open ranges of rows once, in order, in threads.
+
+        Args:
+            rows: The ranges, increasing.
+            sink: Called with each chunk's first row and its frames, from any thread.
+
+        Yields:
+            The row behind each chunk that is done.
+        """
         chunk = self.chunk_frames
 
         def copy(number: int) -> int:
             frames = self._read_chunk(number)
-            out[number * chunk : number * chunk + len(frames)] = frames
-            return min((number + 1) * chunk, self.num_frames)
+            sink(number * chunk, frames)
+            return number * chunk + len(frames)
 
+        numbers = [np.arange(begin // chunk, -(-end // chunk)) for begin, end in rows]
+        wanted = np.unique(np.concatenate(numbers)).tolist()
         # In turns, so that a store of a million chunks does not queue a million tasks.
         with ThreadPoolExecutor(self._workers) as pool:
-            for begin, end in pieces(-(-self.num_frames // chunk), CHUNKS_QUEUED):
-                for done in pool.map(copy, range(begin, end)):
-                    if progress is not None:
-                        progress(done)
+            for begin, end in pieces(len(wanted), CHUNKS_QUEUED):
+                yield from pool.map(copy, wanted[begin:end])
 
     def _in_threads(self, work: Callable[[int, int], None], count: int) -> None:
         """Call work(first, end) on parts of [0, count), side by side if that is worth a switch."""

@@ -52,7 +52,7 @@ def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
         "layout": asdict(layout),
         "step": meta.clips.step,
         # JSON has no NaN.
-        "nodata": None if meta.nodata is None else repr(meta.nodata),
+        "nodata": None if meta.nodata is None else repr(float(meta.nodata)),
     }
 
 
@@ -187,6 +187,12 @@ def not_ours(path: Path) -> StoreError:
         f"{path} was not made by framewin convert; name the array with the frames, as in "
         'FrameWindowDataset(path, array="data")'
     )
+
+
+def unreadable(path: Path, exc: Exception) -> StoreError:
+    """The error for a store that its library cannot read."""
+    reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
+    return StoreError(f"{path} is not a store that framewin can read ({reason}); convert it again")
 
 
 def chunk_columns(layout: Layout) -> dict[str, str]:

@@ -13,7 +13,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from framewin.errors import StoreError
@@ -23,26 +23,35 @@ STORE = "store"
 SEND_BYTES = 2**24
 
 
+class InUseError(StoreError):
+    """Another process is building the same store."""
+
+
+class AppearedError(StoreError):
+    """Another process made the same store."""
+
+
 @contextmanager
 def building(dest: Path) -> Iterator[Path]:
     """A path to build a store at, which is renamed to `dest` if the block succeeds, else removed.
 
     Raises:
-        StoreError: Another process is building the same store, a folder that is not framewin's
-            is in the way, or `dest` appeared in the meantime.
+        InUseError: Another process is building the same store.
+        AppearedError: `dest` appeared in the meantime.
+        StoreError: A folder that is not framewin's is in the way.
     """
     partial = dest.with_name(dest.name + ".partial")
-    _claim(partial)
-    lock = os.open(partial, os.O_RDONLY)
+    lock = _claim(partial)
     try:
         _lock(lock, partial)
         try:
             (partial / MARKER).touch()
             _empty(partial)
+            _refuse_existing(dest)
             yield partial / STORE
             _publish(partial / STORE, dest)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            _remove(partial)
     finally:
         os.close(lock)
 
@@ -98,7 +107,8 @@ def tree_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
-def _claim(partial: Path) -> None:
+def _claim(partial: Path) -> int:
+    """Make the folder, or find it to be framewin's; returns a descriptor of it."""
     try:
         partial.mkdir()
     except FileExistsError:
@@ -108,6 +118,7 @@ def _claim(partial: Path) -> None:
                 f"{partial} is in the way and was not made by framewin; move it or choose "
                 "another name"
             ) from None
+    return os.open(partial, os.O_RDONLY)
 
 
 def _lock(descriptor: int, partial: Path) -> None:
@@ -118,7 +129,7 @@ def _lock(descriptor: int, partial: Path) -> None:
             return
     except (BlockingIOError, FileNotFoundError):
         pass
-    raise StoreError(
+    raise InUseError(
         f"{partial} is in use by another conversion; wait for it or choose another name"
     )
 
@@ -140,10 +151,23 @@ def _publish(store: Path, dest: Path) -> None:
         for name in names:
             _sync(Path(folder, name))
         _sync(Path(folder))
-    if dest.exists():
-        raise StoreError(f"{dest} appeared while it was being written; it was left as it is")
+    _refuse_existing(dest)
     store.rename(dest)
     _sync(dest.parent)
+
+
+def _refuse_existing(dest: Path) -> None:
+    if dest.exists():
+        raise AppearedError(f"{dest} appeared while it was being written; it was left as it is")
+
+
+def _remove(partial: Path) -> None:
+    """Remove the folder; the marker last, so that it is framewin's as long as it is there."""
+    # What is still in it after an error here is cleared by the next run.
+    with suppress(OSError):
+        _empty(partial)
+        (partial / MARKER).unlink()
+        partial.rmdir()
 
 
 def _sync(path: Path) -> None:

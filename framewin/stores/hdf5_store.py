@@ -234,7 +234,7 @@ class Hdf5Store:
     def __init__(self, path: Path, cache_bytes: int) -> None:
         self.path = path
         self._size, self._rest_checksum = _read_trailer(path)
-        with _reading(path) as file:
+        with reading(path) as file:
             frames = file["frames"]
             if frames.dtype != np.dtype(frames.dtype.name):
                 raise StoreError(f"{path} holds {frames.dtype.str} frames; expected little-endian")
@@ -243,7 +243,7 @@ class Hdf5Store:
                 path,
                 settings,
                 (frames.shape, frames.dtype.name),
-                lambda table, name: _column(file[table][name]),
+                lambda table, name: column(file[table][name]),
             )
             self.identity: str = settings["identity"]
             if not self.layout.compressed:
@@ -254,7 +254,7 @@ class Hdf5Store:
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
         first, end = int(rows.min()), int(rows.max()) + 1
-        with _reading(self.path) as file:
+        with reading(self.path) as file:
             files = file["source_file"].asstr()[first:end]
         return [str(files[row - first]) for row in rows]
 
@@ -272,7 +272,7 @@ class Hdf5Store:
 
     def check_rest(self) -> Iterator[str]:
         """See `Store`."""
-        with _reading(self.path) as file:
+        with reading(self.path) as file:
             ranges = list(_chunk_ranges(file["frames"], self.layout, self.meta, self.chunks))
             found = _chunk_places(file["frames"])
         for name in found.keys() & self.chunks.keys():
@@ -296,14 +296,16 @@ def open_store(path: Path, *, cache_bytes: int) -> Hdf5Store:
         raise
     # Damaged metadata can make h5py raise nearly anything.
     except Exception as exc:
-        reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
-        raise StoreError(
-            f"{path} is not a store that framewin can read ({reason}); convert it again"
-        ) from exc
+        raise content.unreadable(path, exc) from exc
+
+
+def open_damaged(path: Path) -> Hdf5Store:
+    """A store to be verified; HDF5 opens no file that is cut short."""
+    return open_store(path, cache_bytes=0)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[Any]:
+def reading(path: Path) -> Iterator[Any]:
     # Without a lock: file systems of clusters often have none, and stores are never changed.
     try:
         file = h5py.File(path, "r", locking=False)
@@ -330,7 +332,7 @@ def _read_trailer(path: Path) -> tuple[int, int]:
             return hdf5_size, checksum
     if not h5py.is_hdf5(path):
         raise StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
-    with _reading(path) as file:
+    with reading(path) as file:
         if content.ATTRIBUTE not in file.attrs:
             raise content.not_ours(path)
     raise StoreError(f"{path} is not whole or was changed; convert it again")
@@ -396,6 +398,6 @@ def _plain(values: np.ndarray) -> np.ndarray:
     return values.astype(object) if values.dtype == np.dtypes.StringDType() else values
 
 
-def _column(dataset: Any) -> np.ndarray:
+def column(dataset: Any) -> np.ndarray:
     values: np.ndarray = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[:]
     return values

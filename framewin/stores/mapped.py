@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from framewin.schema import FrameFormat, Int64Array
 
+COPY_BYTES = 2**22
 TENSOR_ALIGNMENT = 64
 """Bytes to which the first byte of a tensor must be aligned in memory."""
 
@@ -56,6 +58,17 @@ class MappedFrames:
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,) give (n, H, W, C)."""
         return self.array[rows]
+
+    def each_chunk(
+        self, rows: Iterable[tuple[int, int]], sink: Callable[[int, np.ndarray], None]
+    ) -> Iterator[int]:
+        """See `ChunkedFrames.each_chunk`."""
+        size = max(1, COPY_BYTES // self.array[0].nbytes)
+        for begin, end in rows:
+            for first in range(begin, end, size):
+                part = self.array[first : min(first + size, end)]
+                sink(first, part)
+                yield first + len(part)
 
 
 def _view(

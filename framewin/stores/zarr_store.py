@@ -17,6 +17,8 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +206,15 @@ class ZarrStore:
         )
         self._shard_chunks = _shard_chunks(self.layout, self.meta)
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
-        self._check_files()
-        self.frames = self._open_frames(cache_bytes)
+        self._cache_bytes = cache_bytes
+
+    @cached_property
+    def frames(self) -> MappedFrames | ChunkedFrames:
+        """All frames."""
+        if self.layout.compressed:
+            return compressed_frames(self, self._cache_bytes)
+        shard = self.path / shard_name(0)
+        return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
 
     @property
     def identity(self) -> str:
@@ -243,14 +252,16 @@ class ZarrStore:
                 yield f"{self.path / shard_name(shard)} has a damaged index of its chunks"
 
     def _index_is_right(self, shard: int) -> bool:
+        path = self.path / shard_name(shard)
+        if not path.is_file():
+            return False
         index = shard_index(self.layout, self.chunks, self.meta, shard)
         expected: bytes = index + google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
-        path = self.path / shard_name(shard)
-        offset = path.stat().st_size - len(expected)
+        offset = max(0, path.stat().st_size - len(expected))
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
 
-    def _check_files(self) -> None:
+    def check_whole(self) -> None:
         """Refuse a store of which a file is missing or of another size: it could not be mapped."""
         for name, (size, _) in self._settings["files"].items():
             path = self.path / name
@@ -260,34 +271,46 @@ class ZarrStore:
                     f"{path} has {found} bytes, expected {size}; the store is damaged, "
                     "convert it again"
                 )
-
-    def _open_frames(self, cache_bytes: int) -> MappedFrames | ChunkedFrames:
-        if self.layout.compressed:
-            return compressed_frames(self, cache_bytes)
-        shard = self.path / shard_name(0)
-        if not self._index_is_right(0):
-            raise StoreError(f"{shard} has chunks that are missing or moved; convert it again")
-        return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
+        if not self.layout.compressed and not self._index_is_right(0):
+            raise StoreError(
+                f"{self.path / shard_name(0)} has chunks that are missing or moved; "
+                "convert it again"
+            )
 
 
 def open_store(path: Path, *, cache_bytes: int) -> ZarrStore:
     """See `framewin.stores.open_store`."""
+    with _one_error(path):
+        store = _open(path, cache_bytes)
+        store.check_whole()
+        return store
+
+
+def open_damaged(path: Path) -> ZarrStore:
+    """A store to be verified: its files may be missing or of another size."""
+    with _one_error(path):
+        return _open(path, 0)
+
+
+def _open(path: Path, cache_bytes: int) -> ZarrStore:
     for name in _FORMAT_2_FILES:
         if (path / name).exists():
             raise StoreError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
                 'array with the frames, as in FrameWindowDataset(path, array="data")'
             )
+    return ZarrStore(path, zarr.open_group(path, mode="r", zarr_format=3), cache_bytes)
+
+
+@contextmanager
+def _one_error(path: Path) -> Iterator[None]:
     try:
-        return ZarrStore(path, zarr.open_group(path, mode="r", zarr_format=3), cache_bytes)
+        yield
     except FramewinError:
         raise
     # Damaged metadata can make zarr raise nearly anything.
     except Exception as exc:
-        reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
-        raise StoreError(
-            f"{path} is not a store that framewin can read ({reason}); convert it again"
-        ) from exc
+        raise content.unreadable(path, exc) from exc
 
 
 def shard_name(shard: int) -> str:
@@ -332,9 +355,11 @@ def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
         codec = GzipCodec(level=layout.level or 0)
     else:
         item_bytes = np.dtype(dtype).itemsize
-        shuffle = "shuffle" if item_bytes > 1 else "noshuffle"
-        codec = BloscCodec(  # type: ignore[no-untyped-call]
-            typesize=item_bytes, cname="lz4", clevel=BLOSC_LZ4_LEVEL, shuffle=shuffle
+        codec = BloscCodec(
+            typesize=item_bytes,
+            cname="lz4",
+            clevel=BLOSC_LZ4_LEVEL,
+            shuffle="shuffle" if item_bytes > 1 else "noshuffle",
         )
     return [codec, Crc32cCodec()]
 

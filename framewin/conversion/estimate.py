@@ -1,0 +1,107 @@
+"""What compression would bring, tried on a sample of the frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from framewin.schema import StoreMeta
+from framewin.stores.codecs import NONE, Layout, ZarrCodec
+
+SAMPLED_CHUNKS = 24
+SAMPLED_BYTES = 2**26
+TRIES = 3
+ESTIMATED = (NONE, "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A layout as it would come out, measured on some chunks with one core."""
+
+    layout: Layout
+    num_bytes: int
+    """Of all frames."""
+    ratio: float
+    """Bytes of the pixels over bytes stored."""
+    read_bytes_per_second: float
+    """Pixels that one core decodes, or copies where nothing must be decoded."""
+    write_bytes_per_second: float
+    """Pixels that one core compresses, or copies."""
+
+
+def estimate_layouts(
+    meta: StoreMeta,
+    read: Callable[[int, int], np.ndarray],
+    *,
+    level: int | None = None,
+    chunk_frames: int | None = None,
+) -> list[Estimate]:
+    """Try every layout of `ESTIMATED` on chunks spread over the frames.
+
+    Args:
+        meta: What would be stored.
+        read: Decodes source frames [begin, end), (n, H, W, C).
+        level: Of zstd.
+        chunk_frames: Frames of a chunk.
+    """
+    layouts = [
+        Layout(name, level if name == "zstd" else None, chunk_frames).resolved(
+            meta.frame_format, meta.clips.num_frames
+        )
+        for name in ESTIMATED
+    ]
+    compressed = next(layout for layout in layouts if layout.compressed)
+    chunks = list(_sample(meta, read, compressed.chunk_frames or 1))
+    return [_try(layout, meta, chunks) for layout in layouts]
+
+
+def _sample(
+    meta: StoreMeta, read: Callable[[int, int], np.ndarray], chunk_frames: int
+) -> Iterator[np.ndarray]:
+    num_chunks = -(-meta.clips.num_frames // chunk_frames)
+    most = max(1, SAMPLED_BYTES // (chunk_frames * meta.frame_format.nbytes))
+    count = min(num_chunks, SAMPLED_CHUNKS, most)
+    for number in np.linspace(0, num_chunks - 1, count).astype(int).tolist():
+        begin = number * chunk_frames
+        yield read(begin, min(begin + chunk_frames, meta.clips.num_frames))
+
+
+def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:
+    codec = ZarrCodec(layout, meta.frame_format)
+    stored: list[bytes] = []
+    out = np.empty_like(max(chunks, key=len))
+
+    def write() -> None:
+        encode = codec.encode if layout.compressed else np.ndarray.tobytes
+        stored[:] = [encode(chunk) for chunk in chunks]
+
+    def read() -> None:
+        for chunk, data in zip(chunks, stored, strict=True):
+            if layout.compressed:
+                codec.decode(data, out[: len(chunk)])
+            else:
+                out[: len(chunk)] = np.frombuffer(data, chunk.dtype).reshape(chunk.shape)
+
+    write_seconds, read_seconds = (_shortest(work) for work in (write, read))
+    pixels = sum(chunk.nbytes for chunk in chunks)
+    ratio = pixels / sum(len(data) for data in stored)
+    return Estimate(
+        layout=layout,
+        num_bytes=round(meta.frame_bytes / ratio),
+        ratio=ratio,
+        read_bytes_per_second=pixels / read_seconds,
+        write_bytes_per_second=pixels / write_seconds,
+    )
+
+
+def _shortest(work: Callable[[], None]) -> float:
+    """Seconds of the quickest of a few calls: the first one also waits for fresh memory."""
+    seconds = []
+    for _ in range(TRIES):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)

@@ -1,0 +1,155 @@
+"""Frames of a slow store, decoded once into a raw region that is mapped.
+
+On disk the region is a file: the frames from byte 0, then a JSON record with the identity of the
+store that they come from, then the record's length and a name. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from framewin.errors import StoreError
+from framewin.schema import Int64Array, StoreMeta
+from framewin.stores import durable
+from framewin.stores.chunked import ChunkedFrames
+from framewin.stores.mapped import MappedFrames
+
+Progress = Callable[[int, int], None]
+"""Called with (frames done, frames in all)."""
+Rows = Sequence[tuple[int, int]]
+"""Half-open ranges of rows, increasing."""
+
+WAIT_SECONDS = 0.1
+
+_END = struct.Struct("<Q16s")
+_MAGIC = b"framewin cache 1"
+_MAX_RECORD_BYTES = 2**12
+
+
+class FrameStore(Protocol):
+    """What a dataset needs of a store."""
+
+    path: Path
+    meta: StoreMeta
+
+    @property
+    def frames(self) -> MappedFrames | ChunkedFrames:
+        """All frames."""
+
+    @property
+    def identity(self) -> str:
+        """Changes with the store's content."""
+
+    def source_files(self, rows: Int64Array) -> list[str]:
+        """Where each row came from."""
+
+
+class CachedStore:
+    """A store with its frames in another place."""
+
+    def __init__(self, store: FrameStore, frames: MappedFrames) -> None:
+        self.path = store.path
+        self.meta = store.meta
+        self.frames = frames
+        self.source_files = store.source_files
+        self._store = store
+
+    @property
+    def identity(self) -> str:
+        """Of the store whose frames these are."""
+        return self._store.identity
+
+
+def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> CachedStore:
+    """Decode the frames of some rows into memory; the other rows hold nothing."""
+    frames = MappedFrames.in_memory(store.meta.frame_format, store.meta.clips.num_frames)
+
+    def sink(first_row: int, decoded: np.ndarray) -> None:
+        frames.array[first_row : first_row + len(decoded)] = decoded
+
+    _decode(store, rows, sink, progress)
+    return CachedStore(store, frames)
+
+
+def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedStore:
+    """Decode all frames into a file, or use the one that is there.
+
+    Several processes may do so at once: one fills the file, the others wait for it.
+
+    Raises:
+        StoreError: The file holds the frames of another store, or of this one before it was
+            changed, or it cannot be written.
+    """
+    if not path.parent.is_dir():
+        raise StoreError(f"{path.parent} is not a folder; make it first")
+    while not path.exists():
+        try:
+            with durable.building(path) as target:
+                _fill(store, target, progress)
+        except (durable.InUseError, durable.AppearedError):
+            time.sleep(WAIT_SECONDS)
+        except OSError as exc:
+            raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc
+    _check(store, path)
+    num_frames, frame_format = store.meta.clips.num_frames, store.meta.frame_format
+    return CachedStore(store, MappedFrames.of_file(path, frame_format, num_frames))
+
+
+def _fill(store: FrameStore, target: Path, progress: Progress | None) -> None:
+    frame_bytes = store.meta.frame_format.nbytes
+    file = durable.SizedFile(target, store.meta.frame_bytes)
+    try:
+        _decode(
+            store,
+            [(0, store.meta.clips.num_frames)],
+            lambda first_row, decoded: file.write_at(decoded.data, first_row * frame_bytes),
+            progress,
+        )
+        file.write_at(_record(store), store.meta.frame_bytes)
+        file.wait()
+    finally:
+        file.close()
+
+
+def _check(store: FrameStore, path: Path) -> None:
+    """Refuse a file that does not hold this store's frames."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - _END.size))
+        end = file.read()
+        length, magic = _END.unpack(end) if len(end) == _END.size else (0, b"")
+        if magic != _MAGIC or length > min(size - _END.size, _MAX_RECORD_BYTES):
+            raise StoreError(f"{path} is not a cache of frames; choose another name")
+        file.seek(-(_END.size + length), os.SEEK_END)
+        record = file.read()
+    if record != _record(store) or size != store.meta.frame_bytes + len(record):
+        raise StoreError(
+            f"{path} holds the frames of another store than {store.path}, or of this one before "
+            "it was changed; remove it or choose another name"
+        )
+
+
+def _record(store: FrameStore) -> bytes:
+    shape = (store.meta.clips.num_frames, *store.meta.frame_format.shape)
+    record = {"identity": store.identity, "shape": shape, "dtype": store.meta.frame_format.dtype}
+    text = json.dumps(record).encode()
+    return text + _END.pack(len(text), _MAGIC)
+
+
+def _decode(
+    store: FrameStore,
+    rows: Rows,
+    sink: Callable[[int, np.ndarray], None],
+    progress: Progress | None,
+) -> None:
+    for done in store.frames.each_chunk(rows, sink):
+        if progress is not None:
+            progress(done, store.meta.clips.num_frames)
