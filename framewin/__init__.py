@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from framewin.process import keep_freed_memory
+    from framewin.stores.verify import VerifyReport, verify
 
 __version__ = "0.1.0"
 
@@ -40,9 +41,11 @@ _HOMES = {
     "SourceError": "framewin.errors",
     "StoreError": "framewin.errors",
     "TrainingError": "framewin.errors",
+    "VerifyReport": "framewin.stores.verify",
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
     "keep_freed_memory": "framewin.process",
+    "verify": "framewin.stores.verify",
 }
 
 __all__ = [
@@ -55,9 +58,11 @@ __all__ = [
     "SourceError",
     "StoreError",
     "TrainingError",
+    "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "verify",
 ]
 
 

@@ -88,10 +88,16 @@ def make_store(make_clips: MakeClips, tmp_path: Path) -> MakeClips:
     """Like `make_clips`, but converted: returns the store."""
     from framewin import convert
 
-    def make(numbers: Mapping[str, Sequence[int]], name: str = "clips", **options: object) -> Path:
+    def make(
+        numbers: Mapping[str, Sequence[int]],
+        name: str = "clips",
+        suffix: str = ".zarr",
+        converted: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Path:
         source = make_clips(numbers, folder=f"{name}-frames", **options)
-        store = tmp_path / f"{name}.zarr"
-        convert(source, store, workers=2)
+        store = tmp_path / f"{name}{suffix}"
+        convert(source, store, workers=2, **(converted or {}))
         return store
 
     return make

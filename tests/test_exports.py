@@ -18,9 +18,11 @@ PUBLIC = {
     "SourceError",
     "StoreError",
     "TrainingError",
+    "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "verify",
 }
 
 

@@ -27,7 +27,7 @@ ALLOWED = {
     "adapters": {*BASE, "stores", "windows", "metrics", "dataset"},
     "models": {*BASE, "metrics"},
     "forecast": {*BASE, "", "stores", "windows", "metrics", "dataset", "adapters", "models"},
-    "cli": {*BASE, "", "process", "sources", "conversion", "forecast"},
+    "cli": {*BASE, "", "process", "sources", "stores", "windows", "conversion", "forecast"},
     "__main__": {"cli"},
 }
 FRAMEWORKS = {"tensorflow", "keras", "torch", "jax"}

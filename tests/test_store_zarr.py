@@ -1,4 +1,4 @@
-"""Raw Zarr stores, read back by going round framewin, and refused when not whole."""
+"""Zarr stores: the contract, what makes them mappable, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,55 +6,46 @@ import json
 import os
 import re
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from framewin import FormatVersionError, StoreError, convert
+from framewin import FormatVersionError, StoreError, verify
 from framewin.schema import FrameFormat
 from framewin.stores import open_store
-from framewin.stores.zarr_store import SHARD, chunk_frames
-from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
+from framewin.stores.codecs import Layout
+from framewin.stores.zarr_store import shard_name
+from tests.conftest import MakeClips, import_or_skip
+from tests.store_contract import CLIPS, COMPRESSIONS, StoreContract, expected_frames, flip
 
-CLIPS = {"cam2": [1, 2, 3, 7, 8], "cam10": [0, 1]}
-
-
-def expected_frames(shape: tuple[int, int, int], dtype: str) -> np.ndarray:
-    return np.stack(
-        [make_frame(c, n, shape, dtype) for c, ns in enumerate(CLIPS.values()) for n in ns]
-    )
+SHARD = shard_name(0)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [((4, 6, 1), "uint8"), ((3, 5, 3), "uint8"), ((2, 2, 4), "uint16"), ((700, 800, 2), "uint8")],
-)
-def test_other_readers_see_the_frames(make_store: MakeClips, shape, dtype) -> None:
-    """zarr-python, tensorstore and xarray read every pixel and coordinate, without a warning."""
-    tensorstore, xarray = import_or_skip("tensorstore"), import_or_skip("xarray")
-    store = make_store(CLIPS, shape=shape, dtype=dtype)
-    expected = expected_frames(shape, dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        by_zarr = zarr.open_group(store, mode="r")["frames"][:]
-        dataset = xarray.open_zarr(store)
-        by_xarray = dataset.frames.to_numpy()
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(store / "frames")}}
-        by_tensorstore = tensorstore.open(spec).result().read().result()
-    for found in (by_zarr, by_xarray, by_tensorstore, open_store(store).frames.array):
-        assert found.dtype == dtype
-        assert np.array_equal(found, expected)
-    assert dataset.frames.dims == ("time", "y", "x", "channel")
-    assert set(dataset.coords) == {"clip", "frame_number", "source_file"}
-    assert dataset.frame_number.to_numpy().tolist() == [1, 2, 3, 7, 8, 0, 1]
-    assert dataset["clip"].to_numpy().tolist() == ["cam2"] * 5 + ["cam10"] * 2
-    assert dataset.source_file.to_numpy()[4:6].tolist() == ["cam2/frame_8.png", "cam10/frame_0.png"]
+class TestZarr(StoreContract):
+    """The contract, read by zarr-python."""
+
+    suffix = ".zarr"
+
+    def read_frames(self, store: Path) -> np.ndarray:
+        return zarr.open_group(store, mode="r")["frames"][:]
+
+    def open_xarray(self, store: Path) -> Any:
+        return import_or_skip("xarray").open_zarr(store)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_tensorstore_sees_the_frames(make_store: MakeClips, compression: str) -> None:
+    """Codecs and shards are of the standard, not of one library."""
+    tensorstore = import_or_skip("tensorstore")
+    converted = {"compression": compression, "chunk_frames": 2}
+    store = make_store(CLIPS, dtype="uint16", converted=converted)
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(store / "frames")}}
+    found = tensorstore.open(spec).result().read().result()
+    assert np.array_equal(found, expected_frames((4, 6, 1), "uint16"))
 
 
 def test_the_shard_is_the_frames_from_byte_0(make_store: MakeClips) -> None:
@@ -64,47 +55,34 @@ def test_the_shard_is_the_frames_from_byte_0(make_store: MakeClips) -> None:
     assert (store / SHARD).read_bytes()[: len(expected)] == expected
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=3),
-    st.tuples(st.integers(1, 3), st.integers(1, 600), st.sampled_from([1, 3, 4])),
-    st.sampled_from(["uint8", "uint16"]),
-)
-def test_packing_then_reading_gives_the_same_bytes(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], shape, dtype: str
+def test_compressed_frames_lie_in_few_shards(
+    make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For any clip lengths, shapes and dtypes; mapped read == zarr-python's read == pixels."""
-    folder = tmp_path_factory.mktemp("pack")
-    rng = np.random.default_rng(sum(lengths))
-    frames = []
-    for clip, length in enumerate(lengths):
-        pixels = rng.integers(0, np.iinfo(dtype).max + 1, (length, *shape)).astype(dtype)
-        names = {f"{n}.png": frame for n, frame in enumerate(pixels)}
-        write_frames(folder / "frames" / f"clip{clip}", names)
-        frames.append(pixels)
-    convert(folder / "frames", folder / "clips.zarr", workers=2)
-    expected = np.concatenate(frames)
-    assert np.array_equal(open_store(folder / "clips.zarr").frames.array, expected)
-    assert np.array_equal(zarr.open_group(folder / "clips.zarr")["frames"][:], expected)
+    """A new shard file begins after so many pixels, not with every chunk."""
+    monkeypatch.setattr("framewin.stores.zarr_store.SHARD_BYTES", 4 * 24)
+    store = make_store({"a": range(11)}, converted={"compression": "zstd", "chunk_frames": 2})
+    shards = sorted(path for path in (store / "frames" / "c").rglob("*") if path.is_file())
+    assert [str(path.relative_to(store)) for path in shards] == [shard_name(n) for n in range(3)]
+    assert np.array_equal(
+        zarr.open_group(store, mode="r")["frames"][:], open_store(store).frames.take(np.arange(11))
+    )
+    assert verify(store).damage == []
 
 
 def test_chunks_are_about_a_mebibyte() -> None:
-    """Small frames share a chunk, a large frame has one of its own."""
-    assert chunk_frames(FrameFormat(64, 64, 1, "uint8"), 10**6) == 256
-    assert chunk_frames(FrameFormat(64, 64, 1, "uint8"), 40) == 40
-    assert chunk_frames(FrameFormat(2000, 2000, 3, "uint8"), 40) == 1
+    """Small frames share a chunk, a large frame has one of its own; compressed ones are small."""
+    small, large = FrameFormat(64, 64, 1, "uint8"), FrameFormat(2000, 2000, 3, "uint8")
+    assert Layout().resolved(small, 10**6).chunk_frames == 256
+    assert Layout().resolved(small, 40).chunk_frames == 40
+    assert Layout().resolved(large, 40).chunk_frames == 1
+    assert Layout("zstd").resolved(small, 10**6) == Layout("zstd", 3, 16)
+    assert Layout("gzip", 9, 7).resolved(large, 10**6) == Layout("gzip", 9, 7)
 
 
-def edit_json(path: Path, change: Callable[[dict], None]) -> None:
-    record = json.loads(path.read_text())
-    change(record)
-    path.write_text(json.dumps(record))
-
-
-def newer(record: dict) -> None:
-    for place in (record, record.get("consolidated_metadata", {})):
-        if "attributes" in place:
-            place["attributes"]["framewin"]["format_version"] = 99
+def edit_settings(store: Path, change: Callable[[dict], None]) -> None:
+    record = json.loads((store / "zarr.json").read_text())
+    change(record["attributes"]["framewin"])
+    (store / "zarr.json").write_text(json.dumps(record))
 
 
 DAMAGE = {
@@ -119,46 +97,61 @@ DAMAGE = {
         r"c/0/0/0/0 has 0 bytes, expected",
     ),
     "a missing chunk": (
-        lambda store: write_at(store / SHARD, -20, b"\xff" * 16),
+        lambda store: overwrite(store / SHARD, -20, b"\xff" * 16),
         StoreError,
         "has chunks that are missing or moved; convert it again",
     ),
     "a damaged index": (
-        lambda store: flip_last_byte(store / SHARD),
+        lambda store: flip(store / SHARD, (store / SHARD).stat().st_size - 1),
         StoreError,
-        "has a damaged chunk index; convert it again",
+        "has chunks that are missing or moved; convert it again",
     ),
     "a newer version": (
-        lambda store: edit_json(store / "zarr.json", newer),
+        lambda store: edit_settings(store, lambda found: found.update(format_version=99)),
         FormatVersionError,
-        "has format version 99, written by framewin .*; this framewin reads up to 1, update it",
+        "has format version 99, written by framewin .*; this framewin reads up to 2, update it",
+    ),
+    "an older version": (
+        lambda store: edit_settings(store, lambda found: found.update(format_version=1)),
+        FormatVersionError,
+        "has format version 1, .*; this framewin reads version 2, convert the frames again",
+    ),
+    "another step": (
+        lambda store: edit_settings(store, lambda found: found.update(step=2)),
+        StoreError,
+        "has tables or attributes that were changed after it was written; convert it again",
+    ),
+    "an unknown codec": (
+        lambda store: edit_settings(store, lambda found: found["layout"].update(compression="x")),
+        StoreError,
+        "is not a store that framewin can read .*compression must be one of none, lz4, zstd, gzip",
     ),
     "no table of segments": (
-        lambda store: shutil.rmtree(store / "segments"),
+        lambda store: shutil.rmtree(store / "segments" / "start_row" / "c"),
         StoreError,
-        "is not a store that framewin can read",
+        r"segments/start_row/c/0 has 0 bytes, expected \d+; the store is damaged",
     ),
     "garbled metadata": (
         lambda store: (store / "zarr.json").write_text("{"),
         StoreError,
         "is not a store that framewin can read .*; convert it again",
     ),
+    "metadata of format 2 as well": (
+        lambda store: (store / ".zgroup").write_text('{"zarr_format": 2}'),
+        StoreError,
+        r"\.zgroup is of Zarr format 2, framewin's stores are of format 3",
+    ),
     "another group": (
         lambda store: (shutil.rmtree(store), zarr.create_group(store=store)),
         StoreError,
-        "is a Zarr group but was not made by framewin convert",
+        r'was not made by framewin convert; name the array .*array="data"',
     ),
 }
 
 
-def flip_last_byte(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-
-
-def write_at(path: Path, offset: int, data: bytes) -> None:
+def overwrite(path: Path, offset: int, data: bytes) -> None:
     with path.open("r+b") as file:
-        file.seek(offset, 2)
+        file.seek(offset, os.SEEK_END)
         file.write(data)
 
 
@@ -172,11 +165,37 @@ def test_a_damaged_store_is_refused(make_store: MakeClips, damage: str) -> None:
         open_store(store)
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_verify_names_every_kind_of_damage(make_store: MakeClips, compression: str) -> None:
+    """Lost, cut and added files, and the frames that went with them."""
+    converted = {"compression": compression, "chunk_frames": 2}
+    cut = make_store(CLIPS, name="cut", converted=converted)
+    os.truncate(cut / SHARD, 30 if compression == "zstd" else 49)
+    first = 0 if compression == "zstd" else 2
+    lines = verify(cut).damage
+    assert lines[0].startswith(f"frames {first} to 6 are damaged (cam2 ")
+    assert f"{cut / SHARD} has {(cut / SHARD).stat().st_size} bytes, expected" in lines[1]
+    lost = make_store(CLIPS, name="lost", converted=converted)
+    (lost / SHARD).unlink()
+    assert verify(lost).damage[:2] == [
+        "frames 0 to 6 are damaged (cam2 1 to cam10 1)",
+        f"{lost / SHARD} is missing",
+    ]
+    added = make_store(CLIPS, name="added", converted=converted)
+    (added / "frames" / "notes.txt").write_text("mine")
+    assert verify(added).damage == [
+        f"{added / 'frames' / 'notes.txt'} does not belong to the store"
+    ]
+
+
 def test_nothing_there(tmp_path: Path) -> None:
-    """A missing store, and a name whose format is not known."""
+    """A missing store, and a file that is none."""
     with pytest.raises(StoreError, match=r"none\.zarr does not exist; expected a store made by"):
         open_store(tmp_path / "none.zarr")
-    (tmp_path / "clips.xyz").mkdir()
-    message = "clips.xyz does not end in the suffix of a known format; call it clips.zarr"
+    (tmp_path / "clips.xyz").write_text("text of some length that is no store")
+    message = "clips.xyz is neither a folder of Zarr nor a file of HDF5"
     with pytest.raises(StoreError, match=re.escape(message)):
         open_store(tmp_path / "clips.xyz")
+    (tmp_path / "empty.h5").touch()
+    with pytest.raises(StoreError, match=re.escape("empty.h5 is empty; expected a store")):
+        open_store(tmp_path / "empty.h5")

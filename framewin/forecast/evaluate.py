@@ -31,14 +31,14 @@ def evaluate(model: Any, dataset: FrameWindowDataset, *, batch_size: int = 8) ->
 
     Args:
         model: A Keras model from (B, T_in, H, W, C) in the stored dtype to (B, T_out, H, W, C)
-            in unit scale. Forecasts are clipped to 0..1 first unless frames are float32.
+            in unit scale. Forecasts of unsigned integers are clipped to 0..1 first.
         dataset: The windows, none of which the model was trained on.
         batch_size: Windows per forecast.
     """
     model_sums, baseline_sums = ScoreSums(), ScoreSums()
     for first in range(0, len(dataset), batch_size):
         windows = range(first, min(first + batch_size, len(dataset)))
-        inputs, targets = dataset.batch(windows)
+        inputs, targets = dataset.batch(windows)[:2]
         truth = to_unit(targets)
         model_sums.add(truth, forecast(model, inputs))
         baseline_sums.add(truth, last_frame(to_unit(inputs), dataset.spec.predict_frames))
@@ -49,7 +49,7 @@ def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Exampl
     """Windows spread evenly over a dataset, with their forecasts."""
     count = min(count, len(dataset))
     windows = np.linspace(0, len(dataset) - 1, count + 2)[1:-1].round().astype(int)
-    inputs, targets = dataset.batch(windows.tolist())
+    inputs, targets = dataset.batch(windows.tolist())[:2]
     forecasts = forecast(model, inputs)
     return [
         Example(_title(dataset, window), to_unit(i), to_unit(t), f)
@@ -60,7 +60,7 @@ def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Exampl
 def forecast(model: Any, inputs: np.ndarray) -> np.ndarray:
     """A batch of forecasts in unit scale, (B, T_out, H, W, C)."""
     predicted = np.asarray(model.predict_on_batch(inputs))
-    return predicted if inputs.dtype == np.float32 else np.clip(predicted, 0, 1)
+    return np.clip(predicted, 0, 1) if inputs.dtype.kind == "u" else predicted
 
 
 def _title(dataset: FrameWindowDataset, window: int) -> str:

@@ -24,6 +24,8 @@ class ChunkPlace:
     path: Path
     offset: int
     nbytes: int
+    trailer_bytes: int = 0
+    """Behind it, its crc32c as a little-endian integer of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)

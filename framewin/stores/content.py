@@ -132,7 +132,7 @@ def read(
         column: Reads a column of a table.
 
     Raises:
-        StoreError: Not a store of framewin, or one whose tables have changed.
+        StoreError: A store whose tables have changed.
         FormatVersionError: A store of another format version.
     """
     check_version(path, settings)

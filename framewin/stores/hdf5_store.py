@@ -5,12 +5,19 @@ other, each a whole number of frames from byte 0 of the file. So the file can be
 of one frame each, and filled by many threads at once. Compressed frames are compressed in
 threads and handed to HDF5 as finished chunks.
 
-Behind what HDF5 knows of, the file ends with a trailer: its name, the checksum of every byte
-outside the chunks of frames, and the size of all that stands before it. HDF5 ignores it.
+Behind what HDF5 knows of, the file ends with a trailer, which HDF5 ignores: a record of all that
+reading windows takes, and the checksum of every byte that is neither in it nor in a chunk of
+frames. So opening a store is quick, and a damaged file is found out before the HDF5 library sees
+it: on some single flipped bits that hangs.
+
+    record        JSON: attributes, shape, names of clips, ...
+    columns       the tables' numbers, one column behind the other
+    end           crc32c of the two, their lengths, the size of the HDF5 file, a name
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -18,6 +25,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +53,9 @@ PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
 """Compression -> number of its HDF5 filter, which hdf5plugin brings."""
 READ_BYTES = 2**24
 
-_TRAILER = struct.Struct("<8sIQ")
+_END = struct.Struct("<IQQQ8s")
 _MAGIC = b"framewin"
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # What the netCDF library calls a dimension that has no values of its own.
 _DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable."
 
@@ -143,12 +152,10 @@ class Writer:
         settings = content.attributes(self.meta, self.layout)
         settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
         self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
-        ranges = list(_chunk_ranges(self._frames, self.layout, self.meta, self.chunks))
         self._file.close()
-        size = self.root.stat().st_size
-        checksum = _rest_checksum(self.root, size, ranges)
+        trailer = _trailer(self.root, settings, self.meta, self.chunks, self._chunk_ranges())
         with self.root.open("ab") as file:
-            file.write(_TRAILER.pack(_MAGIC, checksum, size))
+            file.write(trailer)
 
     def close(self) -> None:
         """See `StoreWriter`."""
@@ -156,21 +163,26 @@ class Writer:
             self._raw.close()
         self._file.close()
 
+    def _chunk_ranges(self) -> list[tuple[int, int]]:
+        if self.layout.compressed:
+            return compressed_ranges(self.chunks)
+        size = len(self.chunks["crc32c"]) * self.chunk_frames * self.meta.frame_format.nbytes
+        return [(self._first_byte, self._first_byte + size)]
+
     def _create_file(self) -> Any:
         # Objects as large as a frame, so its chunks too, begin a whole number of frames from
         # byte 0 of the file.
         aligned = 1 if self.layout.compressed else self.meta.frame_format.nbytes
-        return h5py.File(
-            self.root,
-            "w-",
-            libver="latest",
-            alignment_threshold=aligned,
-            alignment_interval=aligned,
-        )
+        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+        access.set_libver_bounds(h5py.h5f.LIBVER_LATEST, h5py.h5f.LIBVER_LATEST)
+        access.set_alignment(aligned, aligned)
+        creation = _timeless(h5py.h5p.FILE_CREATE)
+        name = os.fsencode(self.root)
+        return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_EXCL, creation, access))
 
     def _create_frames(self) -> Any:
         meta, layout = self.meta, self.layout
-        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation = _timeless(h5py.h5p.DATASET_CREATE)
         creation.set_chunk((self.chunk_frames, *meta.frame_format.shape))
         creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if not layout.compressed:
@@ -219,7 +231,8 @@ class Writer:
                 array[begin:end] = _plain(values[name])
 
     def _create_table(self, table: str, columns: dict[str, np.ndarray]) -> None:
-        group = self._file.create_group(table)
+        creation = _timeless(h5py.h5p.GROUP_CREATE)
+        group = h5py.Group(h5py.h5g.create(self._file.id, table.encode(), gcpl=creation))
         [size] = {len(values) for values in columns.values()}
         scale = group.create_dataset(table, shape=(size,), dtype=">f4")
         scale.make_scale(f"{_DIMENSION_ONLY}{size:10d}")
@@ -229,27 +242,34 @@ class Writer:
 
 
 class Hdf5Store:
-    """A store, opened for reading; the file is only open while something is read from it."""
+    """A store, opened for reading from its trailer; HDF5 is only asked for names of files."""
 
     def __init__(self, path: Path, cache_bytes: int) -> None:
         self.path = path
-        self._size, self._rest_checksum = _read_trailer(path)
-        with reading(path) as file:
-            frames = file["frames"]
-            if frames.dtype != np.dtype(frames.dtype.name):
-                raise StoreError(f"{path} holds {frames.dtype.str} frames; expected little-endian")
-            settings = json.loads(file.attrs[content.ATTRIBUTE])
-            self.meta, self.layout, self.chunks = content.read(
-                path,
-                settings,
-                (frames.shape, frames.dtype.name),
-                lambda table, name: column(file[table][name]),
-            )
-            self.identity: str = settings["identity"]
-            if not self.layout.compressed:
-                self._first_byte = _first_byte(path, frames, self.layout, self.meta)
+        self._record, columns = _read_trailer(path)
+        names = np.array(self._record["clips"], object)
+        self.meta, self.layout, self.chunks = content.read(
+            path,
+            self._record["attributes"],
+            (tuple(self._record["shape"]), self._record["dtype"]),
+            lambda table, name: names if name == "name" else columns[f"{table}/{name}"],
+        )
+        self.identity: str = self._record["attributes"]["identity"]
+        self._ranges = [(begin, end) for begin, end in self._record["chunk_ranges"]]
+        if self.layout.compressed:
+            self._ranges = compressed_ranges(self.chunks)
+        self._check_ranges()
         self._codec = Hdf5Codec(self.layout)
-        self.frames = self._open_frames(cache_bytes)
+        self._cache_bytes = cache_bytes
+
+    @cached_property
+    def frames(self) -> MappedFrames | ChunkedFrames:
+        """All frames."""
+        if self.layout.compressed:
+            return compressed_frames(self, self._cache_bytes)
+        num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
+        first_byte = self._ranges[0][0]
+        return MappedFrames.of_file(self.path, frame_format, num_frames, offset=first_byte)
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
@@ -264,7 +284,7 @@ class Hdf5Store:
             offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
             return ChunkPlace(self.path, offset, size)
         size = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
-        return ChunkPlace(self.path, self._first_byte + chunk * size, size)
+        return ChunkPlace(self.path, self._ranges[0][0] + chunk * size, size)
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """See `Store`."""
@@ -272,20 +292,18 @@ class Hdf5Store:
 
     def check_rest(self) -> Iterator[str]:
         """See `Store`."""
-        with reading(self.path) as file:
-            ranges = list(_chunk_ranges(file["frames"], self.layout, self.meta, self.chunks))
-            found = _chunk_places(file["frames"])
-        for name in found.keys() & self.chunks.keys():
-            if not np.array_equal(found[name], self.chunks[name]):
-                yield f"{self.path} has chunks at other places than it lists"
-        if _rest_checksum(self.path, self._size, ranges) != self._rest_checksum:
+        found = _rest_checksum(self.path, self._record["hdf5_bytes"], self._ranges)
+        if found != self._record["rest_crc32c"]:
             yield f"{self.path} was changed outside its frames"
 
-    def _open_frames(self, cache_bytes: int) -> MappedFrames | ChunkedFrames:
-        if self.layout.compressed:
-            return compressed_frames(self, cache_bytes)
-        num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
-        return MappedFrames.of_file(self.path, frame_format, num_frames, offset=self._first_byte)
+    def _check_ranges(self) -> None:
+        """Refuse chunks that lie outside the file or in one another."""
+        bounds = [0, *itertools.chain.from_iterable(self._ranges), self._record["hdf5_bytes"]]
+        size = sum(end - begin for begin, end in self._ranges)
+        if sorted(bounds) != bounds or (
+            not self.layout.compressed and size < self.meta.frame_bytes
+        ):
+            raise StoreError(f"{self.path} has chunks outside of the file; convert it again")
 
 
 def open_store(path: Path, *, cache_bytes: int) -> Hdf5Store:
@@ -318,24 +336,85 @@ def reading(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _read_trailer(path: Path) -> tuple[int, int]:
-    """Size of the HDF5 part of a store, and checksum of its bytes outside the frames."""
+def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
+    """Where compressed chunks lie in the file: half-open ranges, increasing."""
+    order = np.argsort(chunks["offset"])
+    begins = chunks["offset"][order]
+    ends = begins + chunks["nbytes"][order]
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))
+
+
+def _trailer(
+    path: Path,
+    settings: dict[str, Any],
+    meta: StoreMeta,
+    chunks: dict[str, np.ndarray],
+    chunk_ranges: list[tuple[int, int]],
+) -> bytes:
+    tables = content.tables(meta) | {"chunks": chunks}
+    columns = {
+        f"{table}/{name}": values
+        for table, found in tables.items()
+        for name, values in found.items()
+        if values.dtype.kind in "iu"
+    }
+    size = path.stat().st_size
+    record = {
+        "attributes": settings,
+        "shape": [meta.clips.num_frames, *meta.frame_format.shape],
+        "dtype": meta.frame_format.dtype,
+        "clips": meta.clips.names,
+        "columns": {name: [values.dtype.str, len(values)] for name, values in columns.items()},
+        # Of compressed chunks, the table of chunks says where they are.
+        "chunk_ranges": chunk_ranges if "offset" not in chunks else [],
+        "hdf5_bytes": size,
+        "rest_crc32c": _rest_checksum(path, size, chunk_ranges),
+    }
+    text = json.dumps(record).encode()
+    numbers = b"".join(values.tobytes() for values in columns.values())
+    checksum = google_crc32c.value(text + numbers)
+    return text + numbers + _END.pack(checksum, len(text), len(numbers), size, _MAGIC)
+
+
+def _read_trailer(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The record and the columns at the end of a store."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if size == 0:
             raise StoreError(f"{path} is empty; expected a store made by framewin convert")
-        file.seek(max(0, size - _TRAILER.size))
-        data = file.read()
-    if len(data) == _TRAILER.size:
-        magic, checksum, hdf5_size = _TRAILER.unpack(data)
-        if magic == _MAGIC and hdf5_size + _TRAILER.size == size:
-            return hdf5_size, checksum
-    if not h5py.is_hdf5(path):
-        raise StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
-    with reading(path) as file:
-        if content.ATTRIBUTE not in file.attrs:
-            raise content.not_ours(path)
-    raise StoreError(f"{path} is not whole or was changed; convert it again")
+        file.seek(max(0, size - _END.size))
+        end = file.read()
+        checksum, text_bytes, number_bytes, hdf5_bytes, magic = (
+            _END.unpack(end) if len(end) == _END.size else (0, 0, 0, 0, b"")
+        )
+        if magic != _MAGIC or hdf5_bytes + text_bytes + number_bytes + _END.size != size:
+            raise _not_whole(path)
+        file.seek(hdf5_bytes)
+        data = file.read(text_bytes + number_bytes)
+    if google_crc32c.value(data) != checksum:
+        raise _not_whole(path)
+    record = json.loads(data[:text_bytes])
+    columns = {}
+    for name, (dtype, length) in record["columns"].items():
+        columns[name] = np.frombuffer(data, dtype, length, text_bytes)
+        text_bytes += columns[name].nbytes
+    return record, columns
+
+
+def _not_whole(path: Path) -> StoreError:
+    """The error for a file without a trailer that is right."""
+    with path.open("rb") as file:
+        is_hdf5 = file.read(len(_SIGNATURE)) == _SIGNATURE
+        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
+        is_ours = file.read() == _MAGIC
+    if not is_hdf5:
+        return StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
+    if is_ours:
+        return StoreError(f"{path} is damaged or cut short; convert it again")
+    return StoreError(
+        f"{path} was not made by framewin convert, or is cut short; name the array with the "
+        'frames, as in FrameWindowDataset(path, array="data"), or convert it again'
+    )
 
 
 def _first_byte(path: Path, frames: Any, layout: Layout, meta: StoreMeta) -> int:
@@ -365,22 +444,6 @@ def _chunk_places(frames: Any) -> dict[str, np.ndarray]:
     return {"offset": places[:, 1], "nbytes": places[:, 2]}
 
 
-def _chunk_ranges(
-    frames: Any, layout: Layout, meta: StoreMeta, chunks: dict[str, np.ndarray]
-) -> Iterator[tuple[int, int]]:
-    """Where chunks of frames lie in the file: half-open ranges, increasing."""
-    if layout.compressed:
-        order = np.argsort(chunks["offset"])
-        for offset, size in zip(
-            chunks["offset"][order].tolist(), chunks["nbytes"][order].tolist(), strict=True
-        ):
-            yield offset, offset + size
-    else:
-        size = (layout.chunk_frames or 1) * meta.frame_format.nbytes
-        first = int(_chunk_places(frames)["offset"][0])
-        yield first, first + size * len(chunks["crc32c"])
-
-
 def _rest_checksum(path: Path, size: int, chunk_ranges: list[tuple[int, int]]) -> int:
     """CRC32C of the first `size` bytes of a file that lie in no chunk."""
     checksum = 0
@@ -391,6 +454,13 @@ def _rest_checksum(path: Path, size: int, chunk_ranges: list[tuple[int, int]]) -
             checksum = google_crc32c.extend(checksum, data)
         begin = chunk_end
     return checksum
+
+
+def _timeless(kind: Any) -> Any:
+    """Properties for creating an object that does not record when, so that equal stores are."""
+    properties = h5py.h5p.create(kind)
+    properties.set_obj_track_times(False)
+    return properties
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

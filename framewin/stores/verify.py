@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,10 @@ import numpy as np
 
 from framewin.stores import Store, stored_format
 from framewin.stores.chunked import usable_cores
-from framewin.stores.chunks import read_place
+from framewin.stores.chunks import ChunkPlace
 from framewin.stores.durable import tree_bytes
 
-CHUNKS_PER_TASK = 16
+CHUNKS_PER_TASK = 64
 
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all)."""
@@ -82,20 +83,33 @@ def _damaged_chunks(store: Store, workers: int, progress: Progress | None) -> li
 
 def _check(store: Store, first: int) -> list[int]:
     checksums = store.chunks["crc32c"][first : first + CHUNKS_PER_TASK].tolist()
+    places = [store.place(number) for number in range(first, first + len(checksums))]
+    # One buffer for all: fresh memory for each chunk would cost more than its checksum.
+    size = max(place.nbytes + place.trailer_bytes for place in places)
+    buffer = np.empty(size, np.uint8)
     return [
         number
-        for number, checksum in enumerate(checksums, start=first)
-        if _checksum(store, number) != checksum
+        for number, (place, checksum) in enumerate(zip(places, checksums, strict=True), first)
+        if not _is_right(place, checksum, buffer)
     ]
 
 
-def _checksum(store: Store, number: int) -> int | None:
-    """Of the bytes of a chunk; None where they are not all there."""
-    place = store.place(number)
+def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
+    """Whether the bytes of a chunk, and the checksum behind it, are those that were written."""
     if not place.path.is_file():
-        return None
-    data = read_place(place)
-    return cast(int, google_crc32c.value(data)) if len(data) == place.nbytes else None
+        return False
+    part = buffer[: place.nbytes + place.trailer_bytes]
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.preadv(descriptor, [part.data], place.offset)
+    finally:
+        os.close(descriptor)
+    trailer = checksum.to_bytes(4, "little")[: place.trailer_bytes]
+    return (
+        found == len(part)
+        and google_crc32c.value(part[: place.nbytes]) == checksum
+        and part[place.nbytes :].tobytes() == trailer
+    )
 
 
 def _ranges(store: Store, damaged: list[int]) -> Iterator[str]:

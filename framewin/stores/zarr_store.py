@@ -193,11 +193,15 @@ class Writer:
 class ZarrStore:
     """A store, opened for reading."""
 
-    def __init__(self, path: Path, group: Any, cache_bytes: int) -> None:
+    def __init__(self, path: Path, group: Any, cache_bytes: int, *, whole: bool) -> None:
+        """Read what stands beside the frames; with `whole`, check that all files are there."""
         self.path = path
         self._group = group
-        frames = group["frames"]
         self._settings = group.attrs.get(content.ATTRIBUTE)
+        content.check_version(path, self._settings)
+        if whole:
+            self._check_sizes()
+        frames = group["frames"]
         self.meta, self.layout, self.chunks = content.read(
             path,
             self._settings,
@@ -207,6 +211,10 @@ class ZarrStore:
         self._shard_chunks = _shard_chunks(self.layout, self.meta)
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
         self._cache_bytes = cache_bytes
+        if whole and not self.layout.compressed and not self._index_is_right(0):
+            raise StoreError(
+                f"{path / shard_name(0)} has chunks that are missing or moved; convert it again"
+            )
 
     @cached_property
     def frames(self) -> MappedFrames | ChunkedFrames:
@@ -233,9 +241,8 @@ class ZarrStore:
             size = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
             return ChunkPlace(self.path / shard_name(0), chunk * size, size)
         shard = self.path / shard_name(chunk // self._shard_chunks)
-        return ChunkPlace(
-            shard, int(self.chunks["offset"][chunk]), int(self.chunks["nbytes"][chunk])
-        )
+        offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
+        return ChunkPlace(shard, offset, size, trailer_bytes=_CRC_BYTES)
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """See `Store`."""
@@ -261,7 +268,7 @@ class ZarrStore:
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
 
-    def check_whole(self) -> None:
+    def _check_sizes(self) -> None:
         """Refuse a store of which a file is missing or of another size: it could not be mapped."""
         for name, (size, _) in self._settings["files"].items():
             path = self.path / name
@@ -271,35 +278,29 @@ class ZarrStore:
                     f"{path} has {found} bytes, expected {size}; the store is damaged, "
                     "convert it again"
                 )
-        if not self.layout.compressed and not self._index_is_right(0):
-            raise StoreError(
-                f"{self.path / shard_name(0)} has chunks that are missing or moved; "
-                "convert it again"
-            )
 
 
 def open_store(path: Path, *, cache_bytes: int) -> ZarrStore:
     """See `framewin.stores.open_store`."""
     with _one_error(path):
-        store = _open(path, cache_bytes)
-        store.check_whole()
-        return store
+        return _open(path, cache_bytes, whole=True)
 
 
 def open_damaged(path: Path) -> ZarrStore:
     """A store to be verified: its files may be missing or of another size."""
     with _one_error(path):
-        return _open(path, 0)
+        return _open(path, 0, whole=False)
 
 
-def _open(path: Path, cache_bytes: int) -> ZarrStore:
+def _open(path: Path, cache_bytes: int, *, whole: bool) -> ZarrStore:
     for name in _FORMAT_2_FILES:
         if (path / name).exists():
             raise StoreError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
                 'array with the frames, as in FrameWindowDataset(path, array="data")'
             )
-    return ZarrStore(path, zarr.open_group(path, mode="r", zarr_format=3), cache_bytes)
+    group = zarr.open_group(path, mode="r", zarr_format=3)
+    return ZarrStore(path, group, cache_bytes, whole=whole)
 
 
 @contextmanager
