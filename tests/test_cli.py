@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from framewin import __version__
 from tests.conftest import MakeClips, make_frame, write_frames
+from tests.store_contract import flip
 
 FRAMEWIN = Path(sys.executable).parent / "framewin"
 
@@ -40,7 +43,7 @@ def test_convert_prints_a_table(make_clips: MakeClips, tmp_path: Path) -> None:
     assert table["skipped"] == "1 hidden (a/._1.png)"
     assert table["time"].endswith("frames per second")
     assert table["bytes in"].endswith("bytes")
-    assert table["bytes out"].endswith("kB")
+    assert table["bytes out"].endswith(" kB, raw, chunks of 5 frames")
 
 
 def test_frame_numbers_that_are_steps_apart(make_clips: MakeClips, tmp_path: Path) -> None:
@@ -74,6 +77,15 @@ def test_dry_run_writes_nothing(make_clips: MakeClips, tmp_path: Path) -> None:
         (["train", "{tmp}", "--epochs", "0"], 2, "Invalid value for '--epochs'"),
         (["train", "{tmp}", "--learning-rate", "0"], 2, "learning_rate must be above 0, got 0.0"),
         (["convert", "{tmp}"], 2, "Missing argument 'DEST'"),
+        (["convert", "{tmp}", "{tmp}/c.zarr", "--compression", "x"], 2, "must be one of none, lz4"),
+        (["convert", "{tmp}", "{tmp}/c.h5", "--level", "3"], 2, "compression none has no level"),
+        (
+            ["convert", "{tmp}", "{tmp}/c.h5", "--compression", "gzip", "--level", "10"],
+            2,
+            "level of gzip must be in 1..9, got 10",
+        ),
+        (["convert", "{tmp}", "{tmp}/c.h5", "--chunk-frames", "0"], 2, "must be >= 1, got 0"),
+        (["info", "{tmp}/none.zarr"], 1, "framewin: {tmp}/none.zarr does not exist; expected a"),
         (["nonsense"], 2, "No such command 'nonsense'"),
     ],
 )
@@ -87,6 +99,61 @@ def test_a_mistake_is_one_line(
     assert "Traceback" not in done.stderr
     assert code == 2 or done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_dry_run_tries_compression(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Size, ratio and rates of each layout, from a sample of the frames; nothing is written."""
+    source = make_clips({"a": range(40)}, shape=(40, 50, 3))
+    done = framewin("convert", source, tmp_path / "clips.h5", "--dry-run", "--level", "7",
+                    "--compression", "zstd")  # fmt: skip
+    table = [line.split() for line in done.stdout.splitlines()[-4:]]
+    assert table[0] == ["compression", "bytes", "out", "ratio", "read,", "one", "core", "write"]
+    assert [row[0] for row in table[1:]] == ["none", "lz4", "zstd"]
+    assert table[1][1:4] == ["240.0", "kB", "1.00"]
+    assert table[3][:3] == ["zstd", "level", "7"]
+    assert float(table[3][5]) > 1.5
+    assert [path.name for path in tmp_path.iterdir()] == ["frames"]
+    convert = framewin("convert", source, tmp_path / "clips.h5", "--compression", "zstd")
+    assert rows(convert.stdout)["bytes out"].endswith(" times smaller than pixels")
+
+
+def test_info(make_clips: MakeClips, tmp_path: Path) -> None:
+    """What a store holds, as a table and for machines; also of an array that others wrote."""
+    source = make_clips({"a": [1, 2, 3, 7, 8], "b": [0, 1]})
+    store = tmp_path / "clips.zarr"
+    framewin("convert", source, store, "--compression", "gzip", "--level", "9", "--nodata", "5")
+    table = rows(framewin("info", store, "--input-frames", "1", "--predict-frames", "1").stdout)
+    assert table["store"] == f"{store}, zarr"
+    assert (table["clips"], table["frames"], table["frame"]) == ("2", "7", "4x6x1 uint8")
+    assert table["gaps"] == "1; the longest run without one has 3 frames"
+    assert table["no data"] == "5"
+    assert table["layout"] == "gzip level 9, chunks of 7"
+    assert table["windows"] == "4 of 1+1 frames, 1 apart"
+    found = json.loads(framewin("info", store, "--json").stdout)
+    sizes = (path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert found["bytes"] == sum(sizes)
+    assert (found["windows"], found["pixel_bytes"], found["nodata"]) == (0, 168, 5.0)
+    assert len(found["identity"]) == 64
+    np.save(tmp_path / "data.npy", np.zeros((30, 4, 4), np.int16))
+    found = json.loads(framewin("info", tmp_path / "data.npy", "--axes", "tyx", "--json").stdout)
+    assert (found["format"], found["dtype"], found["windows"]) == ("array", "int16", 21)
+    assert (
+        "as its library reads it" in framewin("info", tmp_path / "data.npy", "--axes", "tyx").stdout
+    )
+
+
+def test_verify(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Exit code 0 where all is well, 1 and the frames by name where not."""
+    store = tmp_path / "clips.zarr"
+    framewin("convert", make_clips({"a": range(9)}), store, "--chunk-frames", "2")
+    done = framewin("verify", store)
+    assert (done.returncode, rows(done.stdout)["damage"], done.stderr) == (0, "none", "")
+    flip(store / "frames/c/0/0/0/0", 24 * 5)
+    done = framewin("verify", store)
+    assert (done.returncode, rows(done.stdout)["damage"]) == (1, "1 places")
+    assert done.stderr == "framewin: frames 4 to 5 are damaged (a 4 to a 5)\n"
+    done = framewin("verify", tmp_path / "none.h5")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
 def test_version() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framewin.schema import ClipTable, FrameFormat, Gap
+from framewin.schema import ClipTable, FrameFormat, Gap, StoreMeta
 
 increasing_numbers = st.lists(st.integers(0, 60), min_size=1, max_size=20, unique=True).map(sorted)
 
@@ -84,5 +84,14 @@ def test_frame_format_is_checked() -> None:
     assert str(FrameFormat(2, 3, 4, "uint16")) == "2x3x4 uint16"
     with pytest.raises(ValueError, match="at least one pixel"):
         FrameFormat(0, 3, 1, "uint8")
-    with pytest.raises(ValueError, match="dtype must be one of uint8, uint16, float32, got 'bool'"):
+    with pytest.raises(ValueError, match=r"dtype must be one of uint8, .*, got 'bool'"):
         FrameFormat(1, 3, 1, "bool")
+
+
+def test_a_no_data_value_must_be_a_pixel_value() -> None:
+    """Else no pixel could ever have it."""
+    clips = ClipTable.from_frame_numbers(["a"], [[0]])
+    assert StoreMeta(FrameFormat(1, 1, 1, "int16"), clips, nodata=-300).nodata == -300
+    for value, dtype in ((256, "uint8"), (-1, "uint16"), (0.5, "uint8"), (1e39, "float32")):
+        with pytest.raises(ValueError, match=f"no-data value .* is not a {dtype} value"):
+            StoreMeta(FrameFormat(1, 1, 1, dtype), clips, nodata=value)

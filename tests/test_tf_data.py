@@ -201,13 +201,14 @@ from pathlib import Path
 import numpy as np
 from framewin import FrameWindowDataset
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
+from framewin.stores.codecs import Layout
 from framewin.stores.zarr_store import Writer
 
 frame_format = FrameFormat(1000, 1000, 3, "uint8")
 frames = 10_000
 meta = StoreMeta(frame_format, ClipTable.from_frame_numbers(["a"], [range(frames)]))
 names = [f"{n}.png" for n in range(frames)]
-writer = Writer(Path(sys.argv[1]), meta, [("", names)])
+writer = Writer(Path(sys.argv[1]), meta, [("", names)], Layout())
 writer.write_metadata()
 writer.finish()
 writer.close()
