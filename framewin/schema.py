@@ -212,7 +212,7 @@ def fits(value: float, dtype: str) -> bool:
     (True, False, False, True)
     """
     if np.dtype(dtype).kind == "f":
-        return bool(np.isnan(value) or abs(value) <= np.finfo(dtype).max)
+        return bool(np.isnan(value) or abs(value) <= float(np.finfo(dtype).max))
     limits = np.iinfo(dtype)
     return float(value).is_integer() and limits.min <= value <= limits.max
 

@@ -3,6 +3,7 @@
 
     python scripts/benchmark.py                 # the table of the README, about five minutes
     python scripts/benchmark.py --rounds 5      # quicker and noisier
+    python scripts/benchmark.py --layouts DIR   # every layout of a store, of your own PNG frames
 
 Every way makes the same shuffled batches of 8 windows of 5 + 5 frames. They take turns, a few
 batches each, for many rounds, so that a noisy machine disturbs all of them alike; the table shows
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from framewin import FrameWindowDataset, convert, keep_freed_memory
+from framewin.stores import codecs, durable
 
 # As `framewin train` does, for all ways alike; without it, large batches of every way take up to
 # three times as long, and vary as much. Both before TensorFlow is imported.
@@ -50,7 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2, help="for convert and the bare decoder")
+    parser.add_argument("--layouts", type=Path, nargs="+", help="folders of PNG frames")
     arguments = parser.parse_args()
+    if arguments.layouts:
+        for frames in arguments.layouts:
+            with tempfile.TemporaryDirectory(prefix="framewin-benchmark-") as folder:
+                report_layouts(frames, Path(folder), arguments.rounds)
+        return
     with tempfile.TemporaryDirectory(prefix="framewin-benchmark-") as folder:
         for size, (num_frames, turn) in SIZES.items():
             frames = make_frames(Path(folder), size, num_frames)
@@ -84,6 +92,56 @@ def report_reading(store: Path, size: tuple[int, ...], turn: int, rounds: int) -
         )
 
 
+def report_layouts(frames: Path, folder: Path, rounds: int) -> None:
+    """Size, rate of conversion and rate of reading of every layout, in turns."""
+    png_bytes = sum(path.stat().st_size for path in frames.rglob("*.png"))
+    layouts = [
+        (suffix, compression) for suffix in (".zarr", ".h5") for compression in codecs.LEVELS
+    ]
+    stores = {pair: folder / f"{pair[1]}{pair[0]}" for pair in layouts}
+    numbers = itertools.count()
+
+    def converting(suffix: str, compression: str) -> Callable[[], float]:
+        def run() -> float:
+            store = folder / f"{next(numbers)}{suffix}"
+            seconds = timed(lambda: convert(frames, store, compression=compression))
+            kept = stores[suffix, compression]
+            if kept.exists():
+                shutil.rmtree(store) if store.is_dir() else store.unlink()
+            else:
+                store.rename(kept)
+            return seconds
+
+        return run
+
+    converted = take_turns({pair: converting(*pair) for pair in layouts}, max(3, rounds // 3))
+    options = {"input_frames": INPUT_FRAMES, "predict_frames": PREDICT_FRAMES}
+    raw = FrameWindowDataset(stores[layouts[0]], **options)
+    turn = max(6, 20_000_000 // (raw.frame_format.nbytes * SPAN * BATCH_SIZE))
+    ways: dict[Any, Iterator[Any]] = {"preloaded": iter(preloaded(raw).repeat())}
+    for pair, store in stores.items():
+        for cache, cache_bytes in ((None, 0), ("memory", 0)):
+            dataset = FrameWindowDataset(store, **options, cache=cache, cache_bytes=cache_bytes)
+            batches = dataset.to_tf_dataset(batch_size=BATCH_SIZE, shuffle=True)
+            ways[pair, cache] = iter(batches.repeat())
+    seconds = take_turns({name: pull(way, turn) for name, way in ways.items()}, rounds)
+
+    def rate_and_ratio(name: Any) -> str:
+        ratios = [t / b for t, b in zip(seconds[name], seconds["preloaded"], strict=True)]
+        rate = turn / statistics.median(seconds[name])
+        return f"{rate:10,.0f} {statistics.median(ratios):8.2f}"
+
+    print(f"\n{frames}: {raw.clips.num_frames} frames {raw.frame_format}, PNG {png_bytes:,} bytes")
+    print(f"  {'layout':12} {'bytes/PNG':>10} {'frames/s':>10} {'batches/s':>10} {'ratio':>8} "
+          f"{'cached/s':>10} {'ratio':>8}")  # fmt: skip
+    print(f"  {'preloaded':12} {'':10} {'':10} {rate_and_ratio('preloaded')}")
+    for pair, store in stores.items():
+        size = durable.tree_bytes(store) / png_bytes
+        rate = raw.clips.num_frames / statistics.median(converted[pair])
+        print(f"  {pair[0][1:]:5}{pair[1]:7} {size:10.2f} {rate:10,.0f} "
+              f"{rate_and_ratio((pair, None))} {rate_and_ratio((pair, 'memory'))}")  # fmt: skip
+
+
 def report_converting(frames: Path, size: tuple[int, ...], threads: int, rounds: int) -> None:
     files = [str(path) for path in sorted(frames.glob("*.png"))]
     numbers = itertools.count()
@@ -107,9 +165,9 @@ def report_converting(frames: Path, size: tuple[int, ...], threads: int, rounds:
     print(f"  {'rate of convert over bare decoder':34} {statistics.median(ratios):12.2f}")
 
 
-def take_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def take_turns(ways: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, list[float]]:
     """Seconds of each way in each round, after one round that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[Any, list[float]] = {name: [] for name in ways}
     for round_number in range(rounds + 1):
         for name, way in ways.items():
             taken = way()
