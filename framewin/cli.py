@@ -1,33 +1,40 @@
 """The command line: results on stdout, progress on stderr.
 
-Exit codes: 0 done, 1 a `FramewinError` (one line), 2 wrong usage, 130 stopped by Ctrl-C. Heavy
-packages are imported inside the commands, so that `framewin --help` is quick.
+Exit codes: 0 done, 1 a `FramewinError` (one line), 2 wrong usage, 3 done but for damaged frames
+that were left out, 130 stopped by Ctrl-C. Heavy packages are imported inside the commands, so
+that `framewin --help` is quick.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import framewin
-from framewin.errors import FramewinError
+from framewin.errors import FramewinError, SourceError
 from framewin.optional import require
 
 if TYPE_CHECKING:
-    from framewin.conversion.plan import ConversionPlan, Progress
+    from framewin.conversion.audit import Audit, ClipAudit
+    from framewin.conversion.plan import Progress
     from framewin.conversion.run import ConvertReport
+    from framewin.conversion.settings import ConvertSettings
     from framewin.forecast.train import TrainReport
-    from framewin.schema import Gap
     from framewin.sources.listing import Skipped
 
+DAMAGE_EXIT = 3
 LINE_SECONDS = 5.0
 SHOWN_GAPS = 5
 SHOWN_CLIPS = 10
@@ -65,29 +72,159 @@ def _options(
     pass
 
 
+class _Palette(Enum):
+    color = "color"
+    index = "index"
+
+
+class _Mode(Enum):
+    keep = "keep"
+    gray = "gray"
+    rgb = "rgb"
+
+
+class _Fit(Enum):
+    stretch = "stretch"
+    pad = "pad"
+    crop = "crop"
+
+
+class _OnError(Enum):
+    stop = "stop"
+    gap = "gap"
+
+
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(help="Folder of PNG frames, or of clip folders.")],
+    source: Annotated[
+        Path, typer.Argument(help="Folder of frames, or of clips at any depth; or one clip file.")
+    ],
     dest: Annotated[Path, typer.Argument(help="Store to make, for example clips.zarr.")],
+    frame_regex: Annotated[
+        str | None,
+        typer.Option(help="Where a path has its groups (?P<frame>), (?P<time>), (?P<clip>)."),
+    ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="strptime format of (?P<time>); by default ISO 8601.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Glob of paths below SOURCE to take; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Glob of paths below SOURCE to leave out; repeatable.")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Between frames: a number, or 5min; by default the usual.")
+    ] = None,
+    palette: Annotated[
+        _Palette, typer.Option(help="Store colours, or keep indices as values.")
+    ] = _Palette.color,
+    mode: Annotated[_Mode, typer.Option(help="Colours of all frames.")] = _Mode.keep,
+    drop_alpha: Annotated[
+        bool, typer.Option("--drop-alpha", help="Leave out alpha that is opaque everywhere.")
+    ] = False,
+    background: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Lay transparent frames over a colour.")
+    ] = None,
+    crop: Annotated[
+        str | None,
+        typer.Option(metavar="TOP:BOTTOM,LEFT:RIGHT", help="Rows and columns to keep."),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Bring frames to a height and width.")
+    ] = None,
+    fit: Annotated[_Fit, typer.Option(help="How other proportions fit --size.")] = _Fit.stretch,
+    on_error: Annotated[
+        _OnError, typer.Option(help="At a damaged frame: stop, or leave a gap.")
+    ] = _OnError.stop,
+    max_pixels: Annotated[
+        int, typer.Option(min=1, help="Refuse frames that claim more pixels.")
+    ] = 2**28,
+    stream: Annotated[
+        int | None, typer.Option(min=0, help="Which stream, or array, of files with several.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all headers, print the plan, write nothing.")
+        bool, typer.Option("--dry-run", help="Read and check all files, write nothing.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
-    """Pack a folder of PNG frames into a store."""
-    from framewin.conversion.plan import check_formats, plan_conversion
+    """Pack a folder of frames or clips into a store."""
+    settings = _settings(
+        frame_regex=frame_regex,
+        time_format=time_format,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+        step=step,
+        palette=palette.value,
+        mode=mode.value,
+        drop_alpha=drop_alpha,
+        background=_numbers("--background", background, r"(\d+),(\d+),(\d+)", "R,G,B"),
+        crop=_numbers("--crop", crop, r"(\d+):(\d+),(\d+):(\d+)", "TOP:BOTTOM,LEFT:RIGHT"),
+        size=_numbers("--size", size, r"(\d+)x(\d+)", "HxW"),
+        fit=fit.value,
+        on_error=on_error.value,
+        max_pixels=max_pixels,
+        stream=stream,
+    )
+    if dry_run:
+        _dry_run(source, dest, settings, as_json=as_json, quiet=quiet)
+        return
+    from framewin.conversion.plan import plan_conversion
     from framewin.conversion.run import run
 
-    plan = plan_conversion(source, dest)
-    with _progress("reading headers" if dry_run else "converting", quiet) as progress:
-        if dry_run:
-            check_formats(plan, progress)
-        else:
-            report = run(plan, workers=workers, progress=progress)
-    _print_rows(_plan_rows(plan) if dry_run else _report_rows(report))
+    plan = plan_conversion(source, dest, settings)
+    with _progress("converting", quiet) as progress:
+        report = run(plan, workers=workers, progress=progress)
+    if as_json:
+        print(json.dumps(asdict(report), indent=2, default=str))
+    else:
+        _print_rows(_report_rows(report))
+    if report.damaged:
+        raise typer.Exit(DAMAGE_EXIT)
+
+
+def _settings(**options: Any) -> ConvertSettings:
+    from framewin.conversion.settings import ConvertSettings
+
+    try:
+        return ConvertSettings(**options)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from None
+
+
+def _numbers(option: str, text: str | None, pattern: str, shape: str) -> tuple[int, ...] | None:
+    """The numbers of an option such as 64x64."""
+    if text is None:
+        return None
+    match = re.fullmatch(pattern, text.strip(), re.ASCII)
+    if match is None:
+        raise typer.BadParameter(f"expected {shape}, got {text!r}", param_hint=f"'{option}'")
+    return tuple(int(number) for number in match.groups())
+
+
+def _dry_run(
+    source: Path, dest: Path, settings: ConvertSettings, *, as_json: bool, quiet: bool
+) -> None:
+    """Print what a conversion would do, then what would stop it."""
+    from framewin.conversion.audit import audit
+    from framewin.conversion.plan import draft_conversion
+
+    plan = draft_conversion(source, dest, settings)
+    with _progress("reading files", quiet) as progress:
+        found = audit(plan, progress)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2))
+    else:
+        _print_rows(_audit_rows(found))
+    if found.problems:
+        more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
+        raise SourceError(f"{found.problems[0]}{more}")
+    if found.damaged:
+        raise typer.Exit(DAMAGE_EXIT)
 
 
 @app.command()
@@ -224,41 +361,67 @@ def _progress_lines(what: str) -> Progress:
     return update
 
 
-def _plan_rows(plan: ConversionPlan) -> list[tuple[str, str]]:
-    clips = plan.meta.clips
-    lengths = clips.clip_lengths.tolist()
+def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
+    clips = audit.clips
     shown = [
-        ("", f"{name}: {length} frames, {listed.file_names[0]} to {listed.file_names[-1]}")
-        for name, length, listed in list(zip(clips.names, lengths, plan.listed, strict=True))[
-            :SHOWN_CLIPS
-        ]
+        ("", f"{clip.name}: {clip.frames:,} frames, {clip.first} to {clip.last}")
+        for clip in clips[:SHOWN_CLIPS]
     ]
-    if len(lengths) > SHOWN_CLIPS:
-        shown.append(("", f"and {len(lengths) - SHOWN_CLIPS} more"))
-    return [
-        ("would convert", f"{plan.source} to {plan.dest}"),
-        ("clips", f"{len(lengths):,}"),
+    if len(clips) > SHOWN_CLIPS:
+        shown.append(("", f"and {len(clips) - SHOWN_CLIPS} more"))
+    gaps = [f"{clip.name} {gap}" for clip in clips for gap in clip.gaps]
+    missing = sum(clip.missing for clip in clips)
+    equal = [f"{clip.name} {' = '.join(fs)}" for clip in clips for fs in clip.duplicates]
+    rows = [
+        ("would convert", f"{audit.source} to {audit.dest}"),
+        ("clips", f"{len(clips):,}"),
         *shown,
-        ("frames", f"{clips.num_frames:,}"),
-        ("frame", str(plan.meta.frame_format)),
-        ("gaps", _gaps(clips.gaps(), clips.step)),
-        ("bytes out", f"{_size(plan.needed_bytes)} at most"),
-        ("skipped", _skipped(plan.skipped)),
+        ("frames", f"{audit.frames:,}, {audit.step} apart"),
+        ("frame", audit.frame_format),
+        ("gaps", f"{len(gaps)}, {missing} frames: {_some(gaps)}" if gaps else "none"),
+        ("duplicates", f"{len(equal)}, kept: {_some(equal)}" if equal else "none"),
+        *((name, _counted(clips, name)) for name in ("formats", "sizes", "modes")),
+        ("not applied", _counted(clips, "notes") or "nothing"),
+        ("bytes in", _size(audit.bytes_in)),
+        ("bytes out", f"{_size(audit.bytes_out)} at most"),
+        ("skipped", _skipped(audit.skipped)),
     ]
+    if audit.damaged:
+        rows.append(("damaged", f"{len(audit.damaged)} left out: {audit.damaged[0]}"))
+    return rows
+
+
+def _counted(clips: list[ClipAudit], name: str) -> str:
+    """How many files there are of each kind, over all clips."""
+    total: Counter[str] = Counter()
+    for clip in clips:
+        total.update(getattr(clip, name))
+    return "; ".join(f"{count:,} {kind}" for kind, count in total.most_common())
+
+
+def _some(texts: list[str]) -> str:
+    more = f", and {len(texts) - SHOWN_GAPS} more" if len(texts) > SHOWN_GAPS else ""
+    return f"{', '.join(texts[:SHOWN_GAPS])}{more}"
 
 
 def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
-    return [
+    rows = [
         ("store", str(report.dest)),
         ("clips", f"{report.clips:,}"),
         ("frames", f"{report.frames:,}"),
         ("frame", str(report.frame_format)),
-        ("gaps", _gaps(report.gaps, report.step)),
+        ("gaps", _gaps(report)),
         ("bytes in", _size(report.bytes_in)),
         ("bytes out", _size(report.bytes_out)),
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
     ]
+    if report.damaged:
+        rows.append(("damaged", f"{len(report.damaged)} left out"))
+        rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN_GAPS]]
+        if len(report.damaged) > SHOWN_GAPS:
+            rows.append(("", f"and {len(report.damaged) - SHOWN_GAPS} more"))
+    return rows
 
 
 def _print_training(report: TrainReport) -> None:
@@ -305,14 +468,20 @@ def _print_rows(rows: list[tuple[str, str]]) -> None:
         print(f"{label:{width}}  {value}".rstrip())
 
 
-def _gaps(gaps: list[Gap], step: int) -> str:
-    steps = "" if step == 1 else f", frame numbers {step} apart"
+def _gaps(report: ConvertReport) -> str:
+    from framewin.conversion.audit import shown_number, shown_step
+
+    gaps, unit = report.gaps, report.time_unit
+    steps = f", frame numbers {report.step} apart" if report.step > 1 else ""
+    steps = f", frames {shown_step(report.step, unit)} apart" if unit else steps
     if not gaps:
         return f"none{steps}"
     clips = Counter(gap.clip for gap in gaps)
-    shown = ", ".join(f"{gap.clip} {gap.before} -> {gap.after}" for gap in gaps[:SHOWN_GAPS])
-    more = f", and {len(gaps) - SHOWN_GAPS} more" if len(gaps) > SHOWN_GAPS else ""
-    return f"{len(gaps)} in {len(clips)} clips{steps}: {shown}{more}"
+    shown = [
+        f"{gap.clip} {shown_number(gap.before, unit)} -> {shown_number(gap.after, unit)}"
+        for gap in gaps
+    ]
+    return f"{len(gaps)} in {len(clips)} clips{steps}: {_some(shown)}"
 
 
 def _skipped(skipped: dict[str, Skipped]) -> str:

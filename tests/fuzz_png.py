@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from framewin.errors import SourceError
-from framewin.sources.png import decode, frame_format
+from framewin.sources.png import decode, inspect
 
 LARGEST_FILE_BYTES = 60_000
 LARGEST_FRAME_BYTES = 50_000_000
@@ -39,7 +39,7 @@ def main() -> None:
 def survives(data: bytes) -> bool:
     """Whether the file decodes; SourceError is the only error it may give."""
     try:
-        form = frame_format(data, "mutated.png")
+        form = inspect(data, "mutated.png").frame_format
         if form.nbytes > LARGEST_FRAME_BYTES:
             return False
         decode(data, np.empty(form.shape, form.dtype), "mutated.png")

@@ -17,7 +17,7 @@ import pytest
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
-from framewin.sources.png import decode, frame_format, header
+from framewin.sources.png import decode, header, inspect
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -33,7 +33,7 @@ def png_bytes(width: int, depth: int, colour: int, rows: list[bytes], *before: b
 
 
 def decoded(data: bytes, path: str = "frame.png") -> np.ndarray:
-    form = frame_format(data, path)
+    form = inspect(data, path).frame_format
     out = np.full(form.shape, 7, form.dtype)
     decode(data, out, path)
     return out
@@ -101,7 +101,7 @@ def noise() -> bytes:
     ("damage", "message"),
     [
         (lambda data: b"", "x.png is empty; expected a PNG file"),
-        (lambda data: b"GIF89a....", "x.png starts with b'GIF89a..'; expected a PNG file"),
+        (lambda data: b"GIF89a....", "x.png is a GIF file, not a PNG file; rename it to .gif"),
         (lambda data: data[:20], "x.png ends inside its PNG header; copy it again or remove it"),
         (
             lambda data: data[: len(data) // 2],
@@ -179,11 +179,13 @@ def test_transparency_is_found_behind_other_chunks() -> None:
     """tRNS counts wherever it stands before the pixels."""
     text = chunk(b"tEXt", b"k\0" + b"v" * 70_000)
     data = png_bytes(2, 8, 0, [b"\x05\x06"], text, chunk(b"tRNS", b"\x00\x05"))
-    assert frame_format(header(io.BytesIO(data)), "frame.png") == FrameFormat(1, 2, 2, "uint8")
+    assert inspect(header(io.BytesIO(data)), "frame.png").frame_format == FrameFormat(
+        1, 2, 2, "uint8"
+    )
 
 
 def test_a_header_is_a_small_read() -> None:
     """Of a large file only the first bytes are read to learn its format."""
     file = io.BytesIO(noise())
-    assert frame_format(header(file), "frame.png") == FrameFormat(64, 64, 3, "uint8")
+    assert inspect(header(file), "frame.png").frame_format == FrameFormat(64, 64, 3, "uint8")
     assert file.tell() == 4096 < len(noise())

@@ -5,6 +5,7 @@ A store is a group that xarray opens as it is:
     frames        (time, y, x, channel)   one shard file; chunks of a few frames, uncompressed
     clip          (time)                  name of the frame's clip
     frame_number  (time)                  the frame's true number
+    time          (time)                  when it was taken, where names say so
     source_file   (time)                  the frame's file below the source folder
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
@@ -36,6 +37,7 @@ CHUNK_BYTES = 2**20
 COORDINATE_CHUNK = 2**16
 COORDINATES = ("clip", "frame_number", "source_file")
 DIMENSIONS = ("time", "y", "x", "channel")
+TIME_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 SHARD = Path("frames", "c", "0", "0", "0", "0")
 
 _INDEX_DTYPE = np.dtype("<u8")
@@ -53,7 +55,7 @@ def estimate_bytes(meta: StoreMeta, name_bytes: int) -> int:
     chunk = chunk_frames(meta.frame_format, meta.clips.num_frames)
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + _CRC_BYTES
-    per_frame = 8 + 4 + 4
+    per_frame = 8 + 4 + 4 + (8 if meta.clips.time_unit else 0)
     metadata = 2**16
     return frames + name_bytes + per_frame * meta.clips.num_frames + metadata
 
@@ -126,10 +128,13 @@ class Writer:
         clip_names = np.array(clips.names, dtype=np.dtypes.StringDType())
         clip = self._coordinate("clip", "string")
         number = self._coordinate("frame_number", "int64")
+        time = self._time_coordinate(clips.time_unit) if clips.time_unit else None
         for begin in range(0, clips.num_frames, COORDINATE_CHUNK):
             rows = np.arange(begin, min(begin + COORDINATE_CHUNK, clips.num_frames))
             clip[begin : rows[-1] + 1] = clip_names[clips.clips_of(rows)]
             number[begin : rows[-1] + 1] = clips.frame_numbers(rows)
+            if time is not None:
+                time[begin : rows[-1] + 1] = clips.frame_numbers(rows)
         files = self._coordinate("source_file", "string")
         pending: list[str] = []
         written = 0
@@ -151,6 +156,12 @@ class Writer:
             dtype=dtype,
             dimension_names=("time",),
         )
+
+    def _time_coordinate(self, unit: str) -> Any:
+        time = self._coordinate("time", "int64")
+        units = f"{TIME_UNIT_NAMES[unit]} since 1970-01-01"
+        time.attrs.update({"units": units, "calendar": "standard"})
+        return time
 
     def _write_tables(self) -> None:
         clips = self.meta.clips
@@ -214,6 +225,8 @@ def _attributes(meta: StoreMeta) -> dict[str, Any]:
         "written_by": f"framewin {framewin.__version__}",
         "layout": "raw",
         "step": meta.clips.step,
+        "time_unit": meta.clips.time_unit,
+        "conversion": dict(meta.conversion),
     }
 
 
@@ -238,7 +251,9 @@ def _read_meta(path: Path, group: Any) -> StoreMeta:
             first_numbers=segments["first_number"][:],
             num_frames=num_frames,
             step=int(attributes["step"]),
+            time_unit=attributes.get("time_unit"),
         ),
+        attributes.get("conversion", {}),
     )
 
 

@@ -1,0 +1,223 @@
+"""What a dry run finds: every file's bytes are read, no pixel is decoded, nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from framewin.conversion.clips import Clip, FileClip, unreadable
+from framewin.conversion.pixels import PixelRule
+from framewin.conversion.plan import ConversionPlan, Progress, check_format
+from framewin.conversion.read import LARGE_READ_BYTES, read_file
+from framewin.errors import SourceError
+from framewin.schema import TIME_UNITS, Gap
+from framewin.sources import frame_decoder
+from framewin.sources.info import FileInfo
+from framewin.sources.listing import Skipped
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(slots=True)
+class ClipAudit:
+    """What is in one clip."""
+
+    name: str
+    first: str
+    """Name of the first file."""
+    last: str
+    frames: int
+    first_number: str
+    """Frame number, or time, of the first frame."""
+    last_number: str
+    gaps: list[str] = field(default_factory=list)
+    """What is missing, as ranges of numbers or times."""
+    missing: int = 0
+    """Frames that the gaps leave out, where they are whole steps."""
+    duplicates: list[list[str]] = field(default_factory=list)
+    """Files of equal content, which are kept all the same."""
+    formats: Counter[str] = field(default_factory=Counter)
+    """Kind of file -> files."""
+    sizes: Counter[str] = field(default_factory=Counter)
+    """Height and width in the files -> files."""
+    modes: Counter[str] = field(default_factory=Counter)
+    """Kind of pixels in the files -> files."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """What is present in files but not applied -> files."""
+    bytes_in: int = 0
+
+
+@dataclass(slots=True)
+class Audit:
+    """What is in a source, and what a conversion of it would do."""
+
+    source: str
+    dest: str
+    frames: int
+    frame_format: str
+    """Of the first frame, as it would be stored."""
+    step: str
+    """Between neighbouring frames."""
+    time_unit: str | None
+    bytes_in: int
+    bytes_out: int
+    """At most."""
+    clips: list[ClipAudit]
+    skipped: dict[str, Skipped]
+    """Files that are not frames, by reason."""
+    problems: list[str]
+    """What would stop the conversion, a line each."""
+    damaged: list[str]
+    """Frames that would be left out as far as headers tell."""
+    settings: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return asdict(self)
+
+
+def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
+    """Read every file of a plan and say what it holds."""
+    clips = _clip_audits(plan)
+    problems: list[str] = []
+    total = plan.meta.clips.num_frames
+    done = 0
+    for result, clip in zip(clips, plan.clips, strict=True):
+        seen: dict[bytes, list[str]] = {}
+        for path in dict.fromkeys(clip.paths(0, len(clip.numbers))):
+            try:
+                digest, info = _examined(plan, clip, path, result)
+                seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
+                _count(result, info)
+                _check(plan, clip, path, info)
+            except SourceError as exc:
+                problems.append(str(exc))
+            done += len(clip.numbers) if isinstance(clip, FileClip) else 1
+            if progress is not None:
+                progress(done, total)
+        result.duplicates = [files for files in seen.values() if len(files) > 1]
+    return Audit(
+        source=str(plan.source),
+        dest=str(plan.dest),
+        frames=total,
+        frame_format=str(plan.meta.frame_format),
+        step=shown_step(plan.meta.clips.step, plan.meta.clips.time_unit),
+        time_unit=plan.meta.clips.time_unit,
+        bytes_in=sum(clip.bytes_in for clip in clips),
+        bytes_out=plan.needed_bytes,
+        clips=clips,
+        skipped=plan.skipped,
+        problems=problems,
+        damaged=[damaged.reason for damaged in plan.damaged],
+        settings=dict(plan.settings.as_json()),
+    )
+
+
+def shown_number(number: int, time_unit: str | None) -> str:
+    """A frame number, or a time stamp as ISO 8601 in UTC.
+
+    >>> shown_number(12, None), shown_number(1_468_195_200, "s")
+    ('12', '2016-07-11T00:00:00')
+    """
+    if time_unit is None:
+        return str(number)
+    microseconds = number * (10**6 // TIME_UNITS[time_unit])
+    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return stamp.replace(tzinfo=None).isoformat()
+
+
+def shown_step(step: int, time_unit: str | None) -> str:
+    """A step with its unit.
+
+    >>> shown_step(1, None), shown_step(300, "s"), shown_step(40, "ms")
+    ('1', '5 min', '40 ms')
+    """
+    if time_unit is None:
+        return str(step)
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if step % (seconds * TIME_UNITS[time_unit]) == 0:
+            return f"{step // (seconds * TIME_UNITS[time_unit])} {unit}"
+    return f"{step} {time_unit}"
+
+
+def shown_gap(gap: Gap, step: int, time_unit: str | None) -> tuple[str, int]:
+    """What a gap leaves out, and how many frames that is.
+
+    >>> shown_gap(Gap("a", 4, 7), 1, None), shown_gap(Gap("a", 0, 300), 150, "s")
+    (('5-6', 2), ('1970-01-01T00:02:30', 1))
+    >>> shown_gap(Gap("a", 4, 6), 5, None)
+    ('irregular: 4 -> 6', 0)
+    """
+    difference = gap.after - gap.before
+    if difference % step or difference == step:
+        shown = " -> ".join(shown_number(n, time_unit) for n in (gap.before, gap.after))
+        return f"irregular: {shown}", 0
+    first, last = gap.before + step, gap.after - step
+    ends = dict.fromkeys(shown_number(n, time_unit) for n in (first, last))
+    return ("-" if time_unit is None else " to ").join(ends), difference // step - 1
+
+
+def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
+    table = plan.meta.clips
+    results = {}
+    for name, clip in zip(table.names, plan.clips, strict=True):
+        results[name] = ClipAudit(
+            name,
+            first=clip.file_names[0],
+            last=clip.file_names[-1],
+            frames=len(clip.numbers),
+            first_number=shown_number(int(clip.numbers[0]), table.time_unit),
+            last_number=shown_number(int(clip.numbers[-1]), table.time_unit),
+        )
+    for gap in table.gaps():
+        shown, missing = shown_gap(gap, table.step, table.time_unit)
+        results[gap.clip].gaps.append(shown)
+        results[gap.clip].missing += missing
+    return list(results.values())
+
+
+def _examined(
+    plan: ConversionPlan, clip: Clip, path: str, result: ClipAudit
+) -> tuple[bytes, FileInfo]:
+    """Digest and header of a file."""
+    try:
+        if isinstance(clip, FileClip):
+            result.bytes_in += Path(path).stat().st_size
+            digest, info = _file_digest(path), clip.info
+        else:
+            data = read_file(path)
+            result.bytes_in += len(data)
+            digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
+            info = frame_decoder(path).inspect(data, path, plan.settings.read_options)
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
+    return digest, info
+
+
+def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
+    """Raise what would stop the conversion at this file."""
+    if info.is_clip and not isinstance(clip, FileClip):
+        raise SourceError(
+            f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
+        )
+    check_format(plan, PixelRule(plan.settings).result_format(info.frame_format, path), path)
+
+
+def _file_digest(path: str) -> bytes:
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    with open(path, "rb") as file:
+        while piece := file.read(LARGE_READ_BYTES):
+            digest.update(piece)
+    return digest.digest()
+
+
+def _count(result: ClipAudit, info: FileInfo) -> None:
+    result.formats[info.kind] += 1
+    result.sizes[f"{info.frame_format.height}x{info.frame_format.width}"] += 1
+    result.modes[info.mode] += 1
+    for note in info.notes:
+        result.notes[note] += 1

@@ -1,0 +1,195 @@
+"""Video files, decoded by FFmpeg through PyAV; needs the extra `video`.
+
+The numbers of frames are their presentation time stamps over the usual frame duration, so that
+a dropped frame is a gap. Where the frame rate varies they are the time stamps themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from framewin.errors import SourceError
+from framewin.optional import require
+from framewin.schema import FrameFormat, Int64Array, most_frequent
+from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of
+
+_KNOWN_KINDS = ("MP4", "QuickTime", "AVI", "Matroska")
+# Decoders mend damage in silence unless they are told to stop at it.
+_STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
+
+
+def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
+    """Size, and the time stamp of every frame; packets are read, nothing is decoded.
+
+    Raises:
+        SourceError: Not a video, several streams and none chosen, or no usable time stamps.
+        MissingDependencyError: PyAV is not installed.
+    """
+    with _opened(path, options) as (container, stream):
+        context = stream.codec_context
+        check_pixels(context.height, context.width, path, options)
+        stamps, base = _stamps(container, stream, path), stream.time_base
+        promised, rate = stream.frames, stream.average_rate
+        _, channels, dtype = _target(context)
+        form = FrameFormat(context.height, context.width, channels, dtype)
+        mode, kind = f"{context.name} {context.pix_fmt}", container.format.name.split(",")[0]
+        notes = _rotation(stream)
+    differences = np.diff(stamps)
+    usual = most_frequent(differences) if len(differences) else 1
+    regular = not (differences % usual).any()
+    seconds = usual * base if len(differences) else 1 / Fraction(rate or 1)
+    return FileInfo(
+        form,
+        kind,
+        mode,
+        notes if regular else (*notes, "variable frame rate"),
+        is_clip=True,
+        frames=len(stamps),
+        numbers=(stamps - stamps[0]) // (usual if regular else 1),
+        step=1 if regular else usual,
+        frame_seconds=str(seconds),
+        cut=f"holds {len(stamps)} of {promised} frames" if promised > len(stamps) else None,
+    )
+
+
+def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceError]:
+    """The frames in order of presentation, (H, W, C); errors where the stream is damaged.
+
+    Behind damage all frames are errors up to the next one that needs no other.
+    """
+    with _opened(path, options) as (container, stream):
+        expected = _stamps(container, stream, path).tolist()
+    with _opened(path, options) as (container, stream):
+        stream.thread_type = "AUTO"
+        stream.codec_context.options = _STRICT
+        target, channels, dtype = _target(stream.codec_context)
+        shape = (stream.codec_context.height, stream.codec_context.width, channels)
+        done = 0
+        doubtful = False
+        for frame in _decoded(container, stream):
+            doubtful = frame is None or (doubtful and not frame.key_frame)
+            if frame is None or frame.pts not in expected[done : done + 1]:
+                missing = _missing(frame, expected, done)
+                yield from (_lost(path, index) for index in range(done, done + missing))
+                done += missing
+            if frame is None or done == len(expected) or frame.pts != expected[done]:
+                continue
+            if doubtful or frame.is_corrupt:
+                yield _lost(path, done)
+            else:
+                pixels = frame.to_ndarray(format=target).astype(dtype, copy=False)
+                yield pixels.reshape(shape)
+            done += 1
+    yield from (_lost(path, index) for index in range(done, len(expected)))
+
+
+def _missing(frame: Any, expected: list[int], done: int) -> int:
+    """How many of the frames that come next were skipped before this one."""
+    if frame is None or frame.pts is None:
+        return 0
+    ahead = done
+    while ahead < len(expected) and expected[ahead] < frame.pts:
+        ahead += 1
+    return ahead - done
+
+
+def _decoded(container: Any, stream: Any) -> Iterator[Any]:
+    """Each frame in order; None where the decoder stopped at damage."""
+    import av
+
+    for packet in container.demux(stream):
+        try:
+            frames = packet.decode()
+        except av.error.FFmpegError:
+            yield None
+            continue
+        yield from frames
+
+
+@contextmanager
+def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
+    """The container and the one stream that is wanted; what FFmpeg raises becomes SourceError."""
+    av = require("av", extra="video")
+    with open(path, "rb") as file:
+        start = file.read(16)
+    kind = kind_of(start)
+    if not start or (kind is not None and kind[0] not in _KNOWN_KINDS):
+        found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"
+        raise SourceError(f"{path} {found}")
+    try:
+        with av.open(path, metadata_errors="ignore") as container:
+            yield container, _chosen(container, path, options)
+    except (av.error.FFmpegError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise SourceError(
+            f"{path} is not a video that FFmpeg can read ({reason}); copy it again or remove it"
+        ) from exc
+
+
+def _chosen(container: Any, path: str, options: ReadOptions) -> Any:
+    import av
+
+    cover = av.stream.Disposition.attached_pic
+    streams = [stream for stream in container.streams.video if not stream.disposition & cover]
+    shown = ", ".join(f"{i}: {_described(stream)}" for i, stream in enumerate(streams))
+    if not streams:
+        raise SourceError(f"{path} holds no video stream; remove it or leave it out by --exclude")
+    if options.stream is None and len(streams) > 1:
+        raise SourceError(f"{path} holds several streams ({shown}); choose one by --stream")
+    chosen = options.stream or 0
+    if chosen >= len(streams):
+        raise SourceError(f"{path} has no stream {chosen}; it holds {shown}")
+    return streams[chosen]
+
+
+def _described(stream: Any) -> str:
+    context = stream.codec_context
+    rate = f", {float(stream.average_rate):g} frames/s" if stream.average_rate else ""
+    return f"{context.name} {context.height}x{context.width}{rate}"
+
+
+def _stamps(container: Any, stream: Any, path: str) -> Int64Array:
+    """Presentation time stamps in order, from the packets where they have them."""
+    stamps = []
+    for packet in container.demux(stream):
+        if packet.size and not packet.is_discard:
+            stamps.append(packet.pts)
+    if None in stamps:
+        # AVI has no such stamps: only the decoder knows in what order frames are shown.
+        container.seek(0)
+        stamps = [frame.pts for frame in _decoded(container, stream) if frame is not None]
+    if not stamps or None in stamps:
+        raise SourceError(f"{path} has frames without time stamps; write it again as .mkv")
+    ordered = np.array(sorted(stamps), dtype=np.int64)
+    if not np.diff(ordered).all():
+        raise SourceError(f"{path} has two frames with one time stamp; write it again as .mkv")
+    return ordered
+
+
+def _target(context: Any) -> tuple[str, int, str]:
+    """FFmpeg's pixel format to convert to, with its channels and dtype."""
+    components = context.format.components
+    deep = any(part.bits > 8 for part in components)
+    alpha = any(part.is_alpha for part in components) and len(components) > 1
+    if alpha:
+        return ("rgba64le", 4, "uint16") if deep else ("rgba", 4, "uint8")
+    if len(components) == 1 and not context.format.has_palette:
+        return ("gray16le", 1, "uint16") if deep else ("gray", 1, "uint8")
+    return ("rgb48le", 3, "uint16") if deep else ("rgb24", 3, "uint8")
+
+
+def _rotation(stream: Any) -> tuple[str, ...]:
+    rotation = stream.metadata.get("rotate")
+    return (f"rotation {rotation}",) if rotation else ()
+
+
+def _lost(path: str, index: int) -> SourceError:
+    return SourceError(
+        f"{path} (frame {index}) cannot be decoded; repair the file, or leave damaged frames out "
+        "by --on-error gap"
+    )
