@@ -202,7 +202,7 @@ def _streams(
         paths = [
             f"{relative}/{name}" if relative else name for relative, ns in frames for name in ns
         ]
-        found = streams_by_regex(paths, rule, lambda path: f"{scan.source}{os.sep}{path}")
+        found = streams_by_regex(paths, "", rule, lambda path: f"{scan.source}{os.sep}{path}")
         # The clip's name is all of it: neither the folder nor the source's name stands before it.
         return [(stream.name, scan.source, _nameless(stream)) for stream in found]
     result = []
@@ -228,13 +228,7 @@ def _folder_streams(
 
     if rule.frame_regex is None:
         return streams_by_last_number(names, show)
-    prefix = f"{relative}/" if relative else ""
-    found = streams_by_regex(
-        (f"{prefix}{name}" for name in names), rule, lambda path: show(path[len(prefix) :])
-    )
-    for stream in found:
-        stream.file_names = [path[len(prefix) :] for path in stream.file_names]
-    return found
+    return streams_by_regex(names, f"{relative}/" if relative else "", rule, show)
 
 
 def _nameless(stream: Stream) -> Stream:

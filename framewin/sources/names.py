@@ -157,9 +157,15 @@ def streams_by_last_number(file_names: Sequence[str], show: Callable[[str], str]
 
 
 def streams_by_regex(
-    paths: Iterable[str], rule: NameRule, show: Callable[[str], str]
+    file_names: Iterable[str], prefix: str, rule: NameRule, show: Callable[[str], str]
 ) -> list[Stream]:
     """The streams that a regular expression finds in paths below the source.
+
+    Args:
+        file_names: Names, or paths below the source, in any order.
+        prefix: What stands before each in its path below the source.
+        rule: Has the regular expression.
+        show: From a name to what errors call the file.
 
     Raises:
         SourceError: A path that it does not match, or two of one clip with one number.
@@ -167,16 +173,16 @@ def streams_by_regex(
     assert rule.frame_regex is not None
     pattern = _compiled(rule.frame_regex)
     groups: dict[str, _Group] = {}
-    for path in paths:
-        match = pattern.search(path)
+    for file_name in file_names:
+        match = pattern.search(f"{prefix}{file_name}")
         if match is None:
             raise SourceError(
-                f"{show(path)} does not match --frame-regex {rule.frame_regex!r}; change it, or "
-                "leave the file out by --exclude"
+                f"{show(file_name)} does not match --frame-regex {rule.frame_regex!r}; change it "
+                "or leave the file out by --exclude"
             )
         group = groups.setdefault(match["clip"] or "" if rule.names_clips else "", _Group())
-        value, decimals = _value(match, rule, path, show)
-        group.names.append(path)
+        value, decimals = _value(match, rule, file_name, show)
+        group.names.append(file_name)
         group.values.append(value)
         group.places.append(decimals)
     streams = []

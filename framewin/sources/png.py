@@ -33,6 +33,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _IHDR = struct.Struct(">4sIIBB")
 _IHDR_END = 33
+_COLOUR_TYPE_AT = 25
 _CHUNK = struct.Struct(">I4s")
 _FIRST_CHUNK = len(SIGNATURE)
 _CHUNK_OVERHEAD = 12
@@ -96,16 +97,9 @@ def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileI
         channels += 1
     if head.colour == _PALETTE and options.palette == "index":
         channels = 1
-    dtype = "uint16" if head.depth == 16 else "uint8"
-    animated = b"acTL" in found
-    return FileInfo(
-        _shared_format(head.height, head.width, channels, dtype),
-        "PNG",
-        _mode(head, b"tRNS" in found),
-        _notes(found) if len(found) > 1 else (),
-        # An animation of one frame may still have another picture before it.
-        is_clip=animated and (found[b"acTL"][:4] != b"\0\0\0\1" or b"fcTL" not in found),
-    )
+    # An animation of one frame may still have another picture before it.
+    animated = b"acTL" in found and (found[b"acTL"][:4] != b"\0\0\0\1" or b"fcTL" not in found)
+    return _shared_info(head, channels, b"tRNS" in found, _notes(found), animated)
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None = None) -> None:
@@ -116,10 +110,10 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None 
             complete pixels is not damage.
     """
     data = _whole(data, path)
-    head = read_head(data, path)
-    if head.colour != _PALETTE:
+    if data[_COLOUR_TYPE_AT] != _PALETTE:
         decode_pixels(data, out, path)
         return
+    head = read_head(data, path)
     palette = _palette(data, head, path)
     indices = out[..., 0] if out.shape[-1] == 1 else np.empty(out.shape[:2], np.uint8)
     _decode_indices(data, head, indices, path)
@@ -327,6 +321,8 @@ def _mode(head: Head, transparency: bool) -> str:
 
 
 def _notes(found: dict[bytes, bytes]) -> tuple[str, ...]:
+    if len(found) == 1:
+        return ()
     notes = tuple(note for name, note in _NOTED_CHUNKS.items() if name in found)
     return (*notes, *orientation_note(found.get(b"eXIf", b"")))
 
@@ -346,6 +342,9 @@ def _checksum(data: bytes, end: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _shared_format(height: int, width: int, channels: int, dtype: str) -> FrameFormat:
+def _shared_info(
+    head: Head, channels: int, transparency: bool, notes: tuple[str, ...], is_clip: bool
+) -> FileInfo:
     """One object for all frames alike: making and checking it costs as much as a small read."""
-    return FrameFormat(height, width, channels, dtype)
+    form = FrameFormat(head.height, head.width, channels, "uint16" if head.depth == 16 else "uint8")
+    return FileInfo(form, "PNG", _mode(head, transparency), notes, is_clip=is_clip)

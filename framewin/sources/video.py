@@ -33,8 +33,9 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     with _opened(path, options) as (container, stream):
         context = stream.codec_context
         check_pixels(context.height, context.width, path, options)
-        stamps, base = _stamps(container, stream, path), stream.time_base
+        stamps, _ = _stamps(container, stream, path)
         promised, rate = stream.frames, stream.average_rate
+        base = stream.time_base
         _, channels, dtype = _target(context)
         form = FrameFormat(context.height, context.width, channels, dtype)
         mode, kind = f"{context.name} {context.pix_fmt}", container.format.name.split(",")[0]
@@ -43,6 +44,8 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     usual = most_frequent(differences) if len(differences) else 1
     regular = not (differences % usual).any()
     seconds = usual * base if len(differences) else 1 / Fraction(rate or 1)
+    # AVI counts the frames that were dropped, too.
+    held = int(stamps[-1]) + usual if kind == "avi" else len(stamps)
     return FileInfo(
         form,
         kind,
@@ -53,7 +56,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         numbers=(stamps - stamps[0]) // (usual if regular else 1),
         step=1 if regular else usual,
         frame_seconds=str(seconds),
-        cut=f"holds {len(stamps)} of {promised} frames" if promised > len(stamps) else None,
+        cut=f"holds {held} of {promised} frames" if promised > held else None,
     )
 
 
@@ -63,39 +66,49 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
     Behind damage all frames are errors up to the next one that needs no other.
     """
     with _opened(path, options) as (container, stream):
-        expected = _stamps(container, stream, path).tolist()
+        stamps, carried = _stamps(container, stream, path)
     with _opened(path, options) as (container, stream):
         stream.thread_type = "AUTO"
         stream.codec_context.options = _STRICT
-        target, channels, dtype = _target(stream.codec_context)
-        shape = (stream.codec_context.height, stream.codec_context.width, channels)
-        done = 0
-        doubtful = False
-        for frame in _decoded(container, stream):
-            doubtful = frame is None or (doubtful and not frame.key_frame)
-            if frame is None or frame.pts not in expected[done : done + 1]:
-                missing = _missing(frame, expected, done)
-                yield from (_lost(path, index) for index in range(done, done + missing))
-                done += missing
-            if frame is None or done == len(expected) or frame.pts != expected[done]:
-                continue
-            if doubtful or frame.is_corrupt:
-                yield _lost(path, done)
-            else:
-                pixels = frame.to_ndarray(format=target).astype(dtype, copy=False)
-                yield pixels.reshape(shape)
+        read = _by_stamp if carried else _by_count
+        yield from read(container, stream, stamps.tolist(), path)
+
+
+def _by_stamp(
+    container: Any, stream: Any, expected: list[int], path: str
+) -> Iterator[np.ndarray | SourceError]:
+    done, doubtful = 0, False
+    for frame in _decoded(container, stream):
+        if frame is None:
+            doubtful = True
+            continue
+        doubtful = doubtful and not frame.key_frame
+        while done < len(expected) and expected[done] < frame.pts:
+            yield _lost(path, done)
+            done += 1
+        if done < len(expected) and expected[done] == frame.pts:
+            yield _lost(path, done) if doubtful or frame.is_corrupt else _pixels(frame, stream)
             done += 1
     yield from (_lost(path, index) for index in range(done, len(expected)))
 
 
-def _missing(frame: Any, expected: list[int], done: int) -> int:
-    """How many of the frames that come next were skipped before this one."""
-    if frame is None or frame.pts is None:
-        return 0
-    ahead = done
-    while ahead < len(expected) and expected[ahead] < frame.pts:
-        ahead += 1
-    return ahead - done
+def _by_count(
+    container: Any, stream: Any, expected: list[int], path: str
+) -> Iterator[np.ndarray | SourceError]:
+    """Frames without time stamps: once one is damaged, the numbers of the others are in doubt."""
+    done = 0
+    for frame in _decoded(container, stream):
+        if frame is None or frame.is_corrupt or done == len(expected):
+            break
+        yield _pixels(frame, stream)
+        done += 1
+    yield from (_lost(path, index) for index in range(done, len(expected)))
+
+
+def _pixels(frame: Any, stream: Any) -> np.ndarray:
+    target, channels, dtype = _target(stream.codec_context)
+    pixels: np.ndarray = frame.to_ndarray(format=target).astype(dtype, copy=False)
+    return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def _decoded(container: Any, stream: Any) -> Iterator[Any]:
@@ -153,22 +166,21 @@ def _described(stream: Any) -> str:
     return f"{context.name} {context.height}x{context.width}{rate}"
 
 
-def _stamps(container: Any, stream: Any, path: str) -> Int64Array:
-    """Presentation time stamps in order, from the packets where they have them."""
-    stamps = []
-    for packet in container.demux(stream):
-        if packet.size and not packet.is_discard:
-            stamps.append(packet.pts)
-    if None in stamps:
-        # AVI has no such stamps: only the decoder knows in what order frames are shown.
-        container.seek(0)
-        stamps = [frame.pts for frame in _decoded(container, stream) if frame is not None]
-    if not stamps or None in stamps:
-        raise SourceError(f"{path} has frames without time stamps; write it again as .mkv")
-    ordered = np.array(sorted(stamps), dtype=np.int64)
-    if not np.diff(ordered).all():
-        raise SourceError(f"{path} has two frames with one time stamp; write it again as .mkv")
-    return ordered
+def _stamps(container: Any, stream: Any, path: str) -> tuple[Int64Array, bool]:
+    """Presentation time stamps in order, and whether frames carry them.
+
+    AVI has only those of decoding. In order they are the same times, but where frames are not
+    shown in the order of decoding a frame's own is a guess: such frames are counted.
+    """
+    packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
+    reordered = "avi" in container.format.name and stream.codec_context.has_b_frames
+    carried = not reordered and all(packet.pts is not None for packet in packets)
+    stamps = [packet.pts if carried else packet.dts for packet in packets]
+    if not stamps:
+        raise SourceError(f"{path} holds no frame; remove it")
+    if None in stamps or len(set(stamps)) < len(stamps):
+        raise SourceError(f"{path} has frames without times of their own; write it again as .mkv")
+    return np.array(sorted(stamps), dtype=np.int64), carried
 
 
 def _target(context: Any) -> tuple[str, int, str]:
