@@ -99,13 +99,13 @@ def _array_file(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
 def _member(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
     with open(path, "rb") as file:
         check_kind(file.read(16), path, "NumPy archive")
-    # zipfile raises its own errors, and those of whatever decompresses.
+    # zipfile raises its own errors, those of whatever decompresses, and OSError for wrong offsets.
     try:
         with zipfile.ZipFile(path) as archive:
             member = _chosen(archive.infolist(), path, options)
             with archive.open(member) as file:
                 yield file, member.file_size
-    except (SourceError, OSError):
+    except SourceError:
         raise
     except Exception as exc:
         raise SourceError(f"{path} is a damaged archive ({exc}); repair or remove it") from exc

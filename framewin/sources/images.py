@@ -109,15 +109,28 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
     """
     data = Path(path).read_bytes()
     info = inspect(data, path, options)
+    if not info.is_clip:
+        out = np.empty(info.frame_format.shape, info.frame_format.dtype)
+        decode(data, out, path, options)
+        yield out
+        return
     image = _open(data, path)
-    mode = "RGBA" if info.frame_format.channels == 4 else "RGB"
     for index in range(info.frames):
         label = f"{path} (frame {index})"
         _seek(image, index, label)
-        frame = np.asarray(_load(image, label).convert(mode))
-        if frame.shape != info.frame_format.shape:
-            raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
-        yield frame
+        frame = np.asarray(_load(image, label).convert("RGBA"))
+        yield _shown(frame, info.frame_format, label)
+
+
+def _shown(frame: np.ndarray, form: FrameFormat, label: str) -> np.ndarray:
+    """An RGBA frame in the format that the file's header promised."""
+    if frame.shape[:2] != (form.height, form.width):
+        raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
+    if form.channels == 4:
+        return frame
+    if frame[..., 3].min() < 255:
+        raise SourceError(f"{label} is transparent against its header; repair or remove it")
+    return frame[..., :3]
 
 
 def _open(data: bytes, path: str) -> Any:
@@ -204,9 +217,10 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, boo
     while position < len(data) and data[position] != _GIF_TRAILER:
         block = data[position : position + 10]
         if block[0] == _GIF_EXTENSION and len(block) > 4:
-            # A frame that is cleared to the background leaves transparency, too.
+            # Later frames show through to the first, unless one is cleared to the background.
             clears = (block[3] >> 2) & 7 == _GIF_TO_BACKGROUND
-            transparent |= block[1] == _GIF_GRAPHIC_CONTROL and (clears or bool(block[3] & 1))
+            through = frames == 0 and bool(block[3] & 1)
+            transparent |= block[1] == _GIF_GRAPHIC_CONTROL and (clears or through)
             position += 2
         elif block[0] == _GIF_IMAGE and len(block) == 10:
             left, top, columns, rows = (

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import logging
+import mmap
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,8 +46,11 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not a TIFF file, cut short, too large, or with samples that are not stored.
     """
     with _open(data, path) as tiff:
-        pages = _pages(tiff, len(data), path)
-        infos = [_page_info(page, path, options) for page in pages]
+        return _stack_info(_pages(tiff, len(data), path), path, options)
+
+
+def _stack_info(pages: list[Any], path: str, options: ReadOptions) -> FileInfo:
+    infos = [_page_info(page, path, options) for page in pages]
     if any(info.frame_format != infos[0].frame_format for info in infos):
         index, other = next(
             (i, info) for i, info in enumerate(infos) if info.frame_format != infos[0].frame_format
@@ -83,31 +88,54 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """What `read_clip` gives, from the file's directories."""
-    return inspect(Path(path).read_bytes(), path, options)
+    with _opened(path) as (tiff, size):
+        return _stack_info(_pages(tiff, size, path), path, options)
 
 
 def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceError]:
     """The pages of a stack, (H, W, C) each; an error in the place of a damaged one."""
-    data = Path(path).read_bytes()
-    with _open(data, path) as tiff:
-        for index, page in enumerate(_pages(tiff, len(data), path)):
+    with _opened(path) as (tiff, size):
+        for index, page in enumerate(_pages(tiff, size, path)):
             try:
                 yield _pixels(page, f"{path} (page {index})", options)
             except SourceError as exc:
                 yield exc
 
 
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[Any, int]]:
+    """A file that may be larger than memory, and its size."""
+    size = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        check_kind(file.read(16), path, "TIFF")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _check_directories(data, path)
+        file.seek(0)
+        with _guarded(path):
+            tiff = tifffile.TiffFile(file)
+        yield tiff, size
+
+
 def _open(data: bytes, path: str) -> Any:
     check_kind(data, path, "TIFF")
     _check_directories(data, path)
-    # tifffile raises nearly anything on damaged files.
-    try:
+    with _guarded(path):
         return tifffile.TiffFile(io.BytesIO(data))
+
+
+@contextmanager
+def _guarded(path: str) -> Iterator[None]:
+    """Make SourceError of what tifffile raises on damaged files, which is nearly anything."""
+    try:
+        yield
+    except SourceError:
+        raise
     except Exception as exc:
-        raise _damaged(path, exc) from exc
+        reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+        raise SourceError(f"{path} is a damaged TIFF file ({reason}); repair or remove it") from exc
 
 
-def _check_directories(data: bytes, path: str) -> None:
+def _check_directories(data: bytes | mmap.mmap, path: str) -> None:
     """Follow the chain of directories, which tifffile would end in silence where it is cut."""
     order = "<" if data[:2] == b"II" else ">"
     big = data[2:4] in (b"+\0", b"\0+")
@@ -133,7 +161,7 @@ def _check_directories(data: bytes, path: str) -> None:
 
 def _pages(tiff: Any, size: int, path: str) -> list[Any]:
     """The pages at full size, whose pixels must all lie within the file."""
-    try:
+    with _guarded(path):
         pages = [page for page in tiff.pages if not page.is_reduced]
         images = (tiff.imagej_metadata or {}).get("images", 1) if tiff.is_imagej else 1
         for index, page in enumerate(pages):
@@ -146,10 +174,6 @@ def _pages(tiff: Any, size: int, path: str) -> list[Any]:
                     f"{path} (page {index}) has pixels that are missing or lie behind its end; "
                     "copy it again or remove it"
                 )
-    except SourceError:
-        raise
-    except Exception as exc:
-        raise _damaged(path, exc) from exc
     if not pages:
         raise SourceError(f"{path} holds no image at full size; remove it")
     if images > len(pages):
@@ -161,6 +185,11 @@ def _pages(tiff: Any, size: int, path: str) -> list[Any]:
 
 
 def _page_info(page: Any, path: str, options: ReadOptions) -> FileInfo:
+    with _guarded(path):
+        return _described(page, path, options)
+
+
+def _described(page: Any, path: str, options: ReadOptions) -> FileInfo:
     height, width = int(page.imagelength), int(page.imagewidth)
     check_pixels(height, width, path, options)
     samples, bits = int(page.samplesperpixel), page.bitspersample
@@ -169,13 +198,16 @@ def _page_info(page: Any, path: str, options: ReadOptions) -> FileInfo:
     stored = photometric in _PHOTOMETRIC or photometric == _PALETTE or _is_jpeg(page)
     if dtype not in FRAME_DTYPES or not stored or samples > 4 or page.imagedepth != 1:
         raise SourceError(
-            f"{path} has {samples} samples of {page.dtype}, {page.photometric!s}, for a pixel; "
+            f"{path} has {samples} samples of {page.dtype}, "
+            f"{getattr(page.photometric, 'name', page.photometric)}, for a pixel; "
             "expected gray, RGB or palette of uint8, uint16 or float32, convert it first"
         )
     if bits not in (1, np.dtype(dtype).itemsize * 8):
         raise SourceError(
             f"{path} has samples of {bits} bits; expected 1, 8, 16 or 32, convert it first"
         )
+    if int(np.prod(page.chunks, dtype=object)) > 4 * options.max_pixels:
+        raise SourceError(f"{path} claims tiles of {page.chunks} samples; repair or remove it")
     if photometric == _PALETTE:
         samples = 1 if options.palette == "index" else 3
         dtype = dtype if options.palette == "index" else "uint8"
@@ -202,10 +234,12 @@ def _is_jpeg(page: Any) -> bool:
 
 def _pixels(page: Any, path: str, options: ReadOptions) -> np.ndarray:
     info = _page_info(page, path, options)
-    try:
-        pixels = np.asarray(page.asarray())
-    except Exception as exc:
-        raise _damaged(path, exc) from exc
+    with _guarded(path):
+        return _decoded(page, info, path, options)
+
+
+def _decoded(page: Any, info: FileInfo, path: str, options: ReadOptions) -> np.ndarray:
+    pixels = np.asarray(page.asarray())
     if int(page.planarconfig) == 2 and pixels.ndim == 3:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.dtype == np.bool_:
@@ -222,8 +256,3 @@ def _pixels(page: Any, path: str, options: ReadOptions) -> np.ndarray:
             f"{path} decodes to {pixels.shape}, its header says {info.frame_format}; remove it"
         )
     return pixels.reshape(info.frame_format.shape)
-
-
-def _damaged(path: str, exc: Exception) -> SourceError:
-    reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-    return SourceError(f"{path} is a damaged TIFF file ({reason}); repair or remove it")
