@@ -45,12 +45,15 @@ _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 
 """IHDR colour type -> bits per sample that the PNG standard allows."""
 _COLOUR_NAMES = {0: "gray", 2: "RGB", 3: "palette", 4: "gray and alpha", 6: "RGBA"}
 _PALETTE = 3
+_LARGEST_PALETTE = 256
 _ALPHA_COLOUR_TYPES = (4, 6)
 _INFLATED_CHUNKS = (b"zTXt", b"iTXt", b"iCCP")
 _ANIMATION_CHUNKS = (b"acTL", b"fcTL", b"fdAT")
 _NOTED_CHUNKS = {b"gAMA": "gamma", b"iCCP": "ICC profile", b"cICP": "colour code points"}
 _RAW_EXIF = b"Raw profile type exif\0"
-_LARGEST_TEXT_BYTES = 2**16
+_LARGEST_TEXT_BYTES = 2**20
+_LARGEST_TEXT_RATIO = 100
+_TEXT_PIECE_BYTES = 2**16
 
 # libpng's notes about harmless oddities are logged by imagecodecs; without a handler Python
 # would print them between the progress lines.
@@ -230,6 +233,7 @@ def _whole(data: bytes, path: str) -> bytes:
                 "leave it out by --exclude"
             )
         if name in _INFLATED_CHUNKS:
+            _check_text(name, data[start + _CHUNK.size : end - 4], path)
             drop.append((start, end))
         if name == b"IEND":
             return _without(data, drop)
@@ -240,6 +244,29 @@ def _whole(data: bytes, path: str) -> bytes:
         f"{path} is cut short: its {len(data)} bytes end in or behind a "
         f"{name.decode('latin-1')!r} chunk; copy it again or remove it"
     )
+
+
+def _check_text(name: bytes, content: bytes, path: str) -> None:
+    """Refuse a text or profile that is made to fill memory, at the cost of a bounded part of it."""
+    _, _, rest = content.partition(b"\0")
+    if name == b"iTXt":
+        # Whether it is compressed, how, a language, a translated keyword, and then the text.
+        rest = rest[2:].split(b"\0", 2)[-1] if rest[:1] == b"\1" else b""
+    else:
+        rest = rest[1:]
+    inflater, size = zlib.decompressobj(), 0
+    limit = max(_LARGEST_TEXT_BYTES, _LARGEST_TEXT_RATIO * len(rest))
+    try:
+        while rest and size <= limit:
+            size += len(inflater.decompress(rest, _TEXT_PIECE_BYTES))
+            rest = inflater.unconsumed_tail
+    except zlib.error:
+        return  # What cannot be inflated does no harm.
+    if size > limit:
+        raise SourceError(
+            f"{path} has a {name.decode()} chunk of {len(content)} bytes that inflates to more "
+            f"than {limit}; remove the file, or the text from it"
+        )
 
 
 def _without(data: bytes, drop: list[tuple[int, int]]) -> bytes:
@@ -265,12 +292,12 @@ def _palette(data: bytes, head: Head, path: str) -> np.ndarray:
                 )
             found.setdefault(name, content)
     colours = found.get(b"PLTE", b"")
-    if not colours or len(colours) % 3 or len(colours) > 3 * 2**head.depth:
+    if not colours or len(colours) % 3 or len(colours) > 3 * _LARGEST_PALETTE:
         raise SourceError(
             f"{path} has a palette of {len(colours)} bytes; expected 3 for each of at most "
-            f"{2**head.depth} colours, repair or remove it"
+            f"{_LARGEST_PALETTE} colours, repair or remove it"
         )
-    palette = np.frombuffer(colours, np.uint8).reshape(-1, 3)
+    palette = np.frombuffer(colours, np.uint8).reshape(-1, 3)[: 2**head.depth]
     if b"tRNS" not in found:
         return palette
     alpha = np.full((len(palette), 1), 255, np.uint8)
@@ -331,7 +358,7 @@ def _raw_profile(name: bytes, text: bytes) -> bytes:
     """EXIF data that ImageMagick wrote as a text of hexadecimal digits; b"" where it is not."""
     try:
         if name == b"zTXt":
-            text = zlib.decompressobj().decompress(text[1:], _LARGEST_TEXT_BYTES)
+            text = zlib.decompressobj().decompress(text[1:], _TEXT_PIECE_BYTES)
         return bytes.fromhex(text.split(b"\n", 3)[3].decode("ascii"))
     except (zlib.error, ValueError, IndexError):
         return b""
