@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -40,13 +39,13 @@ class ClipAudit:
     """Frames that the gaps leave out, where they are whole steps."""
     duplicates: list[list[str]] = field(default_factory=list)
     """Files of equal content, which are kept all the same."""
-    formats: Counter[str] = field(default_factory=Counter)
+    formats: dict[str, int] = field(default_factory=dict)
     """Kind of file -> files."""
-    sizes: Counter[str] = field(default_factory=Counter)
+    sizes: dict[str, int] = field(default_factory=dict)
     """Height and width in the files -> files."""
-    modes: Counter[str] = field(default_factory=Counter)
+    modes: dict[str, int] = field(default_factory=dict)
     """Kind of pixels in the files -> files."""
-    notes: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, int] = field(default_factory=dict)
     """What is present in files but not applied -> files."""
     bytes_in: int = 0
 
@@ -216,8 +215,7 @@ def _file_digest(path: str) -> bytes:
 
 
 def _count(result: ClipAudit, info: FileInfo) -> None:
-    result.formats[info.kind] += 1
-    result.sizes[f"{info.frame_format.height}x{info.frame_format.width}"] += 1
-    result.modes[info.mode] += 1
-    for note in info.notes:
-        result.notes[note] += 1
+    size = f"{info.frame_format.height}x{info.frame_format.width}"
+    counted = [(result.formats, info.kind), (result.sizes, size), (result.modes, info.mode)]
+    for counts, what in [*counted, *((result.notes, note) for note in info.notes)]:
+        counts[what] = counts.get(what, 0) + 1

@@ -14,6 +14,7 @@ frame's dtype:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from framewin.errors import FrameFormatError
 from framewin.schema import FrameFormat
 
 _LUMA = (299, 587, 114)
+# Sums of weights that are no binary fractions may miss a half by far less than this.
+_HALF_UP = 1e-6
 _GRAY, _GRAY_ALPHA, _RGB, _RGBA = 1, 2, 3, 4
 
 
@@ -165,24 +168,35 @@ def _rounded(numerator: int, denominator: int) -> int:
 
 
 def _resized(frame: np.ndarray, size: tuple[int, int], *, nearest: bool) -> np.ndarray:
-    if frame.shape[:2] == size:
-        return frame
-    from PIL import Image
-
-    def new_filter(before: int, after: int) -> Image.Resampling:
-        if nearest:
-            return Image.Resampling.NEAREST
-        return Image.Resampling.BOX if after <= before else Image.Resampling.BILINEAR
-
     height, width = frame.shape[:2]
-    planes = []
-    for channel in range(frame.shape[-1]):
-        # Pillow computes 8-bit images in fixed point; as floats all dtypes are treated alike.
-        plane = Image.fromarray(np.ascontiguousarray(frame[..., channel], dtype=np.float32))
-        plane = plane.resize((size[1], height), new_filter(width, size[1]))
-        plane = plane.resize((size[1], size[0]), new_filter(height, size[0]))
-        planes.append(np.asarray(plane))
-    resized = np.stack(planes, axis=-1)
+    if (height, width) == size:
+        return frame
+    if nearest:
+        rows, columns = _nearest(height, size[0]), _nearest(width, size[1])
+        picked: np.ndarray = frame[rows[:, np.newaxis], columns]
+        return picked
+    flat = frame.reshape(height, -1).astype(np.float64)
+    narrow = (_weights(height, size[0]) @ flat).reshape(size[0], width, -1)
+    resized: np.ndarray = _weights(width, size[1]) @ narrow
     if frame.dtype.kind == "u":
-        resized = np.clip(np.floor(resized + 0.5), 0, _full(frame.dtype))
+        resized = np.floor(resized + 0.5 + _HALF_UP)
     return resized.astype(frame.dtype)
+
+
+@lru_cache(maxsize=16)
+def _weights(before: int, after: int) -> np.ndarray:
+    """Share of each old pixel of an axis in each new one, (after, before)."""
+    if after <= before:
+        edges = np.arange(after + 1) * (before / after)
+        starts = np.maximum(edges[:-1, np.newaxis], np.arange(before))
+        ends = np.minimum(edges[1:, np.newaxis], np.arange(1, before + 1))
+        overlap: np.ndarray = np.maximum(ends - starts, 0) * (after / before)
+        return overlap
+    places = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
+    shares: np.ndarray = np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
+    return shares
+
+
+def _nearest(before: int, after: int) -> np.ndarray:
+    """Index of the old pixel of an axis in whose area each new one has its middle."""
+    return (2 * np.arange(after) + 1) * before // (2 * after)

@@ -137,8 +137,11 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     try:
         with av.open(path, metadata_errors="ignore") as container:
             yield container, _chosen(container, path, options)
-    except (av.error.FFmpegError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or str(exc)
+    except SourceError:
+        raise
+    # PyAV raises FFmpeg's errors, and others where a damaged header leaves something out.
+    except Exception as exc:
+        reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
         raise SourceError(
             f"{path} is not a video that FFmpeg can read ({reason}); copy it again or remove it"
         ) from exc
@@ -157,11 +160,15 @@ def _chosen(container: Any, path: str, options: ReadOptions) -> Any:
     chosen = options.stream or 0
     if chosen >= len(streams):
         raise SourceError(f"{path} has no stream {chosen}; it holds {shown}")
+    if streams[chosen].codec_context is None:
+        raise SourceError(f"{path} is coded in a way that FFmpeg does not know; convert it first")
     return streams[chosen]
 
 
 def _described(stream: Any) -> str:
     context = stream.codec_context
+    if context is None:
+        return "unknown codec"
     rate = f", {float(stream.average_rate):g} frames/s" if stream.average_rate else ""
     return f"{context.name} {context.height}x{context.width}{rate}"
 
