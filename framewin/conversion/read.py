@@ -169,10 +169,20 @@ class _OpenClip:
                         f"{self.clip.info.frames} frames; copy it again or remove it"
                     )
                 self._position += 1
-        if frame is not None:
+        if frame is None:
+            assert self._failed is not None
+            return self._failed
+        return frame if isinstance(frame, SourceError) else self._checked(frame, index)
+
+    def _checked(self, frame: np.ndarray, index: int) -> np.ndarray | SourceError:
+        """The frame, if it is what the file's header promised: streams may change their size."""
+        form = self.clip.info.frame_format
+        if frame.shape == form.shape and frame.dtype == form.dtype:
             return frame
-        assert self._failed is not None
-        return self._failed
+        return SourceError(
+            f"{self.clip.path} (frame {index}) is {frame.shape} {frame.dtype}, the file's header "
+            f"says {form}; split the file where its frames change"
+        )
 
     def close(self) -> None:
         """Release the file."""
