@@ -369,8 +369,8 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
     ]
     if len(clips) > SHOWN_CLIPS:
         shown.append(("", f"and {len(clips) - SHOWN_CLIPS} more"))
-    gaps = [f"{clip.name} {gap}" for clip in clips for gap in clip.gaps]
-    missing = sum(clip.missing for clip in clips)
+    gaps = [f"{clip.name} {gap.missing}" for clip in clips for gap in clip.gaps]
+    missing = sum(gap.frames for clip in clips for gap in clip.gaps)
     equal = [f"{clip.name} {' = '.join(fs)}" for clip in clips for fs in clip.duplicates]
     rows = [
         ("would convert", f"{audit.source} to {audit.dest}"),

@@ -38,7 +38,10 @@ def test_everything_about_a_clip(tmp_path: Path) -> None:
     [clip] = found["clips"]
     assert (clip["first"], clip["last"], clip["frames"]) == ("f1.png", "f13.png", 8)
     assert (clip["first_number"], clip["last_number"]) == ("1", "13")
-    assert (clip["gaps"], clip["missing"]) == (["4-6", "9-10"], 5)
+    assert clip["gaps"] == [
+        {"before": "3", "after": "7", "frames": 3, "missing": "4-6"},
+        {"before": "8", "after": "11", "frames": 2, "missing": "9-10"},
+    ]
     assert clip["duplicates"] == [["f2.png", "f7.png"]]
     assert clip["formats"] == {"PNG": 7, "TIFF": 1}
     assert clip["sizes"] == {"4x6": 8}

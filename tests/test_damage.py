@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 
-from framewin import Damaged, FrameFormatError, FrameWindowDataset, SourceError, convert
+from framewin import (
+    Damaged,
+    FrameFormatError,
+    FrameWindowDataset,
+    SourceError,
+    StoreError,
+    convert,
+)
 from framewin.schema import Gap
 from framewin.stores import open_store
 from tests.conftest import MakeClips, make_frame, write_frames
@@ -120,3 +130,53 @@ def test_a_header_that_is_damaged_is_damage(make_clips: MakeClips, tmp_path: Pat
         convert(source, tmp_path / "clips.zarr")
     report = convert(source, tmp_path / "clips.zarr", on_error="gap")
     assert [damaged.number for damaged in report.damaged] == [2]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "gap"])
+def test_many_threads_never_wait_for_each_other(tmp_path: Path, on_error: str) -> None:
+    """Files of several frames are read in turn; where one is damaged all threads end."""
+    source = tmp_path / "in"
+    source.mkdir()
+    pages = np.arange(60 * 12 * 10, dtype=np.uint16).reshape(60, 12, 10)
+    for clip in range(6):
+        tifffile.imwrite(
+            source / f"{clip}.tif", pages + clip, photometric="minisblack", compression="zlib"
+        )
+    write_frames(
+        source / "still", {f"{n}.png": make_frame(0, n, (12, 10, 1), "uint16") for n in range(9)}
+    )
+    data = bytearray((source / "3.tif").read_bytes())
+    with tifffile.TiffFile(source / "3.tif") as tiff:
+        place = tiff.pages[20].dataoffsets[0]
+    data[place : place + 30] = b"\xff" * 30
+    (source / "3.tif").write_bytes(data)
+    command = (
+        "import sys, framewin, faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
+        "report = framewin.convert(*sys.argv[1:3], workers=9, on_error=sys.argv[3])\n"
+        "print(report.frames, [d.number for d in report.damaged])"
+    )
+    arguments = [sys.executable, "-c", command, source, tmp_path / "clips.zarr", on_error]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if on_error == "stop":
+        assert "SourceError" in done.stderr
+        assert "3.tif (page 20) is a damaged TIFF file" in done.stderr
+        return
+    assert done.stdout == "368 [20]\n", done.stderr
+    store = open_store(tmp_path / "clips.zarr")
+    rows_of_last = store.frames.array[299:359, ..., 0]
+    assert np.array_equal(rows_of_last, pages + 5)
+
+
+def test_a_disk_that_fills_up_ends_all_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of one file that wait for their turn are let go."""
+
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "a.npy", np.zeros((400, 30, 40), np.uint8))
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(StoreError, match="cannot be written: No space left on device"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", workers=7)

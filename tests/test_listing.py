@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 
 from framewin.errors import SourceError
 from framewin.sources.listing import ListRule, list_frames
-from framewin.sources.names import NameRule, natural_key, parse_step
+from framewin.sources.names import NameRule, natural_key, parse_step, streams_by_last_number
+from tests.conftest import ROOT
 
 
 def touch(folder: Path, *names: str) -> Path:
@@ -320,3 +323,34 @@ def test_a_dead_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "1.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises(SourceError, match=r"1\.png is a link to nothing; remove or repair it"):
         list_frames(tmp_path)
+
+
+def test_many_names_take_little_memory() -> None:
+    """At most 300 bytes for each, and no file is opened."""
+    script = ROOT / "scripts" / "measure_listing.py"
+    command = [sys.executable, script, "--count", "60000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    match = re.fullmatch(r"60000 names, .* s, (\d+) bytes a name, 0 files opened\n", done.stdout)
+    assert match is not None
+    assert int(match[1]) <= 300
+
+
+STEMS = st.text("abz_-.", min_size=1, max_size=5).filter(lambda text: text.strip("_-. "))
+
+
+@given(
+    st.dictionaries(
+        STEMS,
+        st.lists(st.integers(0, 9999), min_size=2, max_size=9, unique=True),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_streams_come_back(streams: dict[str, list[int]]) -> None:
+    """Whatever stands before the numbers, each stream has its own, in order."""
+    names = [f"{stem}{n}.png" for stem, numbers in streams.items() for n in numbers]
+    found = streams_by_last_number(names, str)
+    assert sorted(stream.numbers.tolist() for stream in found) == sorted(
+        sorted(numbers) for numbers in streams.values()
+    )
+    assert len({stream.name for stream in found}) == len(streams)

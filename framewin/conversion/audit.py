@@ -22,6 +22,19 @@ _DIGEST_BYTES = 16
 
 
 @dataclass(slots=True)
+class GapAudit:
+    """Frames that are missing between two others of a clip."""
+
+    before: str
+    """Number, or time, of the frame before the gap."""
+    after: str
+    frames: int
+    """How many are missing; 0 where the difference is not a number of whole steps."""
+    missing: str
+    """Which are missing, from first to last."""
+
+
+@dataclass(slots=True)
 class ClipAudit:
     """What is in one clip."""
 
@@ -33,10 +46,7 @@ class ClipAudit:
     first_number: str
     """Frame number, or time, of the first frame."""
     last_number: str
-    gaps: list[str] = field(default_factory=list)
-    """What is missing, as ranges of numbers or times."""
-    missing: int = 0
-    """Frames that the gaps leave out, where they are whole steps."""
+    gaps: list[GapAudit] = field(default_factory=list)
     duplicates: list[list[str]] = field(default_factory=list)
     """Files of equal content, which are kept all the same."""
     formats: dict[str, int] = field(default_factory=dict)
@@ -143,21 +153,22 @@ def shown_step(step: int, time_unit: str | None) -> str:
     return f"{step} {time_unit}"
 
 
-def shown_gap(gap: Gap, step: int, time_unit: str | None) -> tuple[str, int]:
+def audit_gap(gap: Gap, step: int, time_unit: str | None) -> GapAudit:
     """What a gap leaves out, and how many frames that is.
 
-    >>> shown_gap(Gap("a", 4, 7), 1, None), shown_gap(Gap("a", 0, 300), 150, "s")
-    (('5-6', 2), ('1970-01-01T00:02:30', 1))
-    >>> shown_gap(Gap("a", 4, 6), 5, None)
-    ('irregular: 4 -> 6', 0)
+    >>> audit_gap(Gap("a", 4, 7), 1, None)
+    GapAudit(before='4', after='7', frames=2, missing='5-6')
+    >>> audit_gap(Gap("a", 0, 300), 150, "s").missing, audit_gap(Gap("a", 4, 6), 5, None).missing
+    ('1970-01-01T00:02:30', 'irregular: 4 -> 6')
     """
+    before, after = (shown_number(n, time_unit) for n in (gap.before, gap.after))
     difference = gap.after - gap.before
-    if difference % step or difference == step:
-        shown = " -> ".join(shown_number(n, time_unit) for n in (gap.before, gap.after))
-        return f"irregular: {shown}", 0
+    if difference % step:
+        return GapAudit(before, after, 0, f"irregular: {before} -> {after}")
     first, last = gap.before + step, gap.after - step
     ends = dict.fromkeys(shown_number(n, time_unit) for n in (first, last))
-    return ("-" if time_unit is None else " to ").join(ends), difference // step - 1
+    missing = ("-" if time_unit is None else " to ").join(ends)
+    return GapAudit(before, after, difference // step - 1, missing)
 
 
 def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
@@ -173,9 +184,7 @@ def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
             last_number=shown_number(int(clip.numbers[-1]), table.time_unit),
         )
     for gap in table.gaps():
-        shown, missing = shown_gap(gap, table.step, table.time_unit)
-        results[gap.clip].gaps.append(shown)
-        results[gap.clip].missing += missing
+        results[gap.clip].gaps.append(audit_gap(gap, table.step, table.time_unit))
     return list(results.values())
 
 

@@ -189,7 +189,8 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     advice = "try --size HxW" if shapes else "try --mode, --drop-alpha or --background"
     raise FrameFormatError(
         f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
-        f"shape and dtype, {advice}, or convert them into stores of their own"
+        f"shape and dtype, {advice}, leave some out by --exclude, or convert them into stores of "
+        "their own"
     )
 
 

@@ -105,8 +105,12 @@ def run(
     plan: ConversionPlan, *, workers: int | None = None, progress: Progress | None = None
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
-    started = time.perf_counter()
-    workers = workers or _usable_cores()
+    return _run(plan, workers or _usable_cores(), progress, time.perf_counter())
+
+
+def _run(
+    plan: ConversionPlan, workers: int, progress: Progress | None, started: float
+) -> ConvertReport:
     reader = FrameReader(plan)
     try:
         with durable.building(plan.dest) as store:
@@ -121,7 +125,7 @@ def run(
     except _DamageFound:
         # The rows of all frames behind a damaged one change. Damage is rare, so the conversion
         # begins again without the damaged frames, which are all known by now.
-        return run(plan.without(reader.damaged), workers=workers, progress=progress)
+        return _run(plan.without(reader.damaged), workers, progress, started)
     except OSError as exc:
         raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}") from exc
     return ConvertReport(
