@@ -213,7 +213,7 @@ def _dry_run(
     from framewin.conversion.audit import audit
     from framewin.conversion.plan import draft_conversion
 
-    plan = draft_conversion(source, dest, settings)
+    plan = draft_conversion(source, dest, settings, lenient=True)
     with _progress("reading files", quiet) as progress:
         found = audit(plan, progress)
     if as_json:
@@ -364,8 +364,8 @@ def _progress_lines(what: str) -> Progress:
 def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
     clips = audit.clips
     shown = [
-        ("", f"{clip.name}: {clip.frames:,} frames, {clip.first} to {clip.last}")
-        for clip in clips[:SHOWN_CLIPS]
+        ("", f"{clip.name}: {clip.frames:,} frames, {' to '.join(dict.fromkeys(ends))}")
+        for clip, ends in ((clip, (clip.first, clip.last)) for clip in clips[:SHOWN_CLIPS])
     ]
     if len(clips) > SHOWN_CLIPS:
         shown.append(("", f"and {len(clips) - SHOWN_CLIPS} more"))

@@ -21,7 +21,8 @@ from tests.test_png import chunk, png_bytes
 def audited(source: Path, **options: object) -> dict:
     """The audit as JSON values."""
     dest = source.parent / "clips.zarr"
-    return audit(draft_conversion(source, dest, ConvertSettings(**options))).as_json()
+    plan = draft_conversion(source, dest, ConvertSettings(**options), lenient=True)
+    return audit(plan).as_json()
 
 
 def test_everything_about_a_clip(tmp_path: Path) -> None:
@@ -101,9 +102,13 @@ def test_json(make_clips: MakeClips, tmp_path: Path) -> None:
 def test_damage_is_told_ahead(make_clips: MakeClips, tmp_path: Path) -> None:
     """As far as headers show it."""
     source = make_clips({"a": range(3)})
-    (source / "a" / "frame_0.png").write_bytes(b"")
+    for number in (0, 2):
+        (source / "a" / f"frame_{number}.png").write_bytes(b"")
+    assert [text.split(" is empty")[1] for text in audited(source)["problems"]] == [
+        "; expected a PNG file, copy it again or remove it"
+    ] * 2
     done = framewin("convert", source, tmp_path / "clips.zarr", "--dry-run", "--on-error", "gap")
-    assert rows(done.stdout)["damaged"].startswith("1 left out: ")
+    assert rows(done.stdout)["damaged"].startswith("2 left out: ")
     assert done.returncode == 3
 
 

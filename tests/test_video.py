@@ -238,6 +238,23 @@ def test_real_videos(av: ModuleType, real_data: Path, tmp_path: Path) -> None:
         assert np.array_equal(frame, want)
 
 
+def test_rotation_is_reported_not_applied(av: ModuleType, tmp_path: Path) -> None:
+    """Like the orientation of pictures."""
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        if not hasattr(stream, "set_display_rotation"):
+            pytest.skip("this PyAV writes no rotation")
+        stream.height, stream.width, stream.pix_fmt = *SHAPE, "yuv420p"
+        stream.set_display_rotation(90)
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(scene(0), format="rgb24")))
+        container.mux(stream.encode())
+    info = inspect_clip(str(path), ReadOptions())
+    assert re.fullmatch(r"rotation -?90", info.notes[0])
+    [frame] = read_clip(str(path), ReadOptions())
+    assert frame.shape == (*SHAPE, 3)
+
+
 def test_without_pyav(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The error says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "av", None)

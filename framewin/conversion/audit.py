@@ -12,7 +12,7 @@ from framewin.conversion.clips import Clip, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, Progress, check_format
 from framewin.conversion.read import LARGE_READ_BYTES, read_file
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import TIME_UNITS, Gap
 from framewin.sources import frame_decoder
 from framewin.sources.info import FileInfo
@@ -93,6 +93,7 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
     """Read every file of a plan and say what it holds."""
     clips = _clip_audits(plan)
     problems: list[str] = []
+    damaged = [entry.reason for entry in plan.damaged]
     total = plan.meta.clips.num_frames
     done = 0
     for result, clip in zip(clips, plan.clips, strict=True):
@@ -103,12 +104,15 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
                 seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
                 _count(result, info)
                 _check(plan, clip, path, info)
-            except SourceError as exc:
+            except FrameFormatError as exc:
                 problems.append(str(exc))
+            except SourceError as exc:
+                damaged.append(str(exc))
             done += len(clip.numbers) if isinstance(clip, FileClip) else 1
             if progress is not None:
                 progress(done, total)
         result.duplicates = [files for files in seen.values() if len(files) > 1]
+    stops = plan.settings.on_error == "stop"
     return Audit(
         source=str(plan.source),
         dest=str(plan.dest),
@@ -120,8 +124,8 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
         bytes_out=plan.needed_bytes,
         clips=clips,
         skipped=plan.skipped,
-        problems=problems,
-        damaged=[damaged.reason for damaged in plan.damaged],
+        problems=[*damaged, *problems] if stops else problems,
+        damaged=[] if stops else damaged,
         settings=dict(plan.settings.as_json()),
     )
 

@@ -167,6 +167,11 @@ def _add_frames(
 def _add_file(found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: bool) -> None:
     try:
         info = clip_decoder(file.path).inspect_clip(file.path, options)
+        if info.frames > options.max_pixels:
+            raise SourceError(
+                f"{file.path} claims {info.frames:,} frames, more than the "
+                f"{options.max_pixels:,} allowed; raise --max-pixels if it is right"
+            )
         if info.cut is not None and not gaps:
             raise SourceError(
                 f"{file.path} {info.cut}, it is cut short; copy it again, or keep what there is "

@@ -136,15 +136,22 @@ def plan_conversion(
 
 
 def draft_conversion(
-    source: str | Path, dest: str | Path, settings: ConvertSettings | None = None
+    source: str | Path,
+    dest: str | Path,
+    settings: ConvertSettings | None = None,
+    *,
+    lenient: bool = False,
 ) -> ConversionPlan:
-    """Like `plan_conversion`, but clips may differ in their formats, and space may be short."""
+    """Like `plan_conversion`, but clips may differ in their formats, and space may be short.
+
+    A lenient draft leaves damaged files out even where they would stop the conversion.
+    """
     source, dest, settings = Path(source), Path(dest), settings or ConvertSettings()
     format_module(dest)
     _check_places(source, dest)
     options = settings.read_options
     listing = list_frames(source, settings.list_rule, lambda path: is_clip(path, options))
-    gaps = settings.on_error == "gap"
+    gaps = lenient or settings.on_error == "gap"
     folder = source.parent if source.is_file() else source
     found = resolve(folder, listing, options, gaps=gaps)
     if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
@@ -185,12 +192,15 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     if found == expected:
         return
     first = next(plan.paths(0, 1))
-    shapes = (expected.channels, expected.dtype) == (found.channels, found.dtype)
-    advice = "try --size HxW" if shapes else "try --mode, --drop-alpha or --background"
+    advice = "try --size HxW"
+    if found.channels != expected.channels:
+        advice = "try --mode, --drop-alpha or --background"
+    if found.dtype != expected.dtype:
+        advice = "choose one kind by --include"
     raise FrameFormatError(
         f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
-        f"shape and dtype, {advice}, leave some out by --exclude, or convert them into stores of "
-        "their own"
+        f"shape and dtype, {advice}, leave some out by --exclude, or convert them into "
+        "stores of their own"
     )
 
 

@@ -20,6 +20,8 @@ from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
 HEADER_BYTES = 2**16
+# Deflate cannot pack more than 1032 bytes into one.
+_DEFLATE_RATIO = 1040
 
 
 class _Layout(NamedTuple):
@@ -103,12 +105,24 @@ def _member(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
     try:
         with zipfile.ZipFile(path) as archive:
             member = _chosen(archive.infolist(), path, options)
+            _check_member(member, path)
             with archive.open(member) as file:
                 yield file, member.file_size
     except SourceError:
         raise
     except Exception as exc:
         raise SourceError(f"{path} is a damaged archive ({exc}); repair or remove it") from exc
+
+
+def _check_member(member: zipfile.ZipInfo, path: str) -> None:
+    """Refuse a size that the archive's own directory makes up."""
+    packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    most = min(member.compress_size, Path(path).stat().st_size) * _DEFLATE_RATIO
+    if not packed or member.file_size > most:
+        raise SourceError(
+            f"{path} claims {member.file_size} bytes for {member.filename}; expected at most "
+            f"{most}, stored or deflated; save it again by numpy.savez_compressed"
+        )
 
 
 def _chosen(members: list[zipfile.ZipInfo], path: str, options: ReadOptions) -> zipfile.ZipInfo:

@@ -24,7 +24,7 @@ _STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
-    """Size, and the time stamp of every frame; packets are read, nothing is decoded.
+    """Size, and the time stamp of every frame; packets are read, one frame is decoded.
 
     Raises:
         SourceError: Not a video, several streams and none chosen, or no usable time stamps.
@@ -39,7 +39,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         _, channels, dtype = _target(context)
         form = FrameFormat(context.height, context.width, channels, dtype)
         mode, kind = f"{context.name} {context.pix_fmt}", container.format.name.split(",")[0]
-        notes = _rotation(stream)
+    notes = _rotation(path, options)
     differences = np.diff(stamps)
     usual = most_frequent(differences) if len(differences) else 1
     regular = not (differences % usual).any()
@@ -179,10 +179,10 @@ def _stamps(container: Any, stream: Any, path: str) -> tuple[Int64Array, bool]:
     AVI has only those of decoding. In order they are the same times, but where frames are not
     shown in the order of decoding a frame's own is a guess: such frames are counted.
     """
-    packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
+    times = [(p.pts, p.dts) for p in container.demux(stream) if p.size and not p.is_discard]
     reordered = "avi" in container.format.name and stream.codec_context.has_b_frames
-    carried = not reordered and all(packet.pts is not None for packet in packets)
-    stamps = [packet.pts if carried else packet.dts for packet in packets]
+    carried = not reordered and all(pts is not None for pts, _ in times)
+    stamps = [pts if carried else dts for pts, dts in times]
     if not stamps:
         raise SourceError(f"{path} holds no frame; remove it")
     if None in stamps or len(set(stamps)) < len(stamps):
@@ -202,8 +202,11 @@ def _target(context: Any) -> tuple[str, int, str]:
     return ("rgb48le", 3, "uint16") if deep else ("rgb24", 3, "uint8")
 
 
-def _rotation(stream: Any) -> tuple[str, ...]:
-    rotation = stream.metadata.get("rotate")
+def _rotation(path: str, options: ReadOptions) -> tuple[str, ...]:
+    """A note on how the first frame asks to be turned for display, if it can be decoded."""
+    with _opened(path, options) as (container, stream):
+        first = next(_decoded(container, stream), None)
+        rotation = getattr(first, "rotation", 0)
     return (f"rotation {rotation}",) if rotation else ()
 
 
