@@ -199,6 +199,17 @@ def test_stacks_and_single_pages(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "again.zarr")
 
 
+def test_stacks_beside_folders_of_their_names(tmp_path: Path) -> None:
+    """Clip names stay unique."""
+    pages = picture(shape=(3, 20, 28))
+    (tmp_path / "in" / "s1").mkdir(parents=True)
+    for name in ("s1.tif", "s2.tif"):
+        tifffile.imwrite(tmp_path / "in" / name, pages, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "in" / "s1" / "0.tif", pages[0])
+    convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert open_store(tmp_path / "clips.zarr").meta.clips.names == ("s1.tif", "s2", "s1")
+
+
 @pytest.mark.parametrize("dtype", ["uint8", ">u2", "float32", "bool"])
 @pytest.mark.parametrize("shape", [(3, 20, 28), (3, 20, 28, 2)])
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -277,6 +277,10 @@ def test_doubtful_names_are_refused(tmp_path: Path, names: list[str], message: s
         ),
         ({"regex": "(?P<time>[0-9])"}, "a1_x.png has the time '1'; expected ISO 8601, change"),
         ({"step": "5min"}, "--step 5min does not fit; expected a number"),
+        (
+            {"regex": "(?P<time>[0-9])", "time_format": "%H", "step": "5"},
+            "--step 5 does not fit; expected a time such as 5min",
+        ),
     ],
 )
 def test_rules_that_do_not_fit(tmp_path: Path, rule: dict[str, object], message: str) -> None:
@@ -354,3 +358,19 @@ def test_streams_come_back(streams: dict[str, list[int]]) -> None:
         sorted(numbers) for numbers in streams.values()
     )
     assert len({stream.name for stream in found}) == len(streams)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """What is passed over can be printed all the same."""
+    source = touch(tmp_path, "1.png", "\udcff.txt")
+    example = list_frames(source).skipped["of another kind"].example
+    assert example == "\\xff.txt"
+
+
+def test_two_frames_of_one_time(tmp_path: Path) -> None:
+    """Both are named."""
+    source = touch(tmp_path, "a_1200.png", "b_1200.png")
+    with pytest.raises(
+        SourceError, match=r"a_1200\.png and b_1200\.png both have the time, in mic"
+    ):
+        listed(source, regex="_(?P<time>[0-9]+)", time_format="%H%M")

@@ -143,7 +143,9 @@ def test_mixed_sizes(tmp_path: Path) -> None:
     """Refused by default, with the option that brings them together; then stored with it."""
     frames = {"0.png": np.zeros((4, 6, 1), np.uint8), "1.png": np.full((8, 12, 1), 9, np.uint8)}
     write_frames(tmp_path / "in", frames)
-    with pytest.raises(FrameFormatError, match=r"1\.png is 8x12x1 uint8, .*, try --size HxW, leave"):
+    with pytest.raises(
+        FrameFormatError, match=r"1\.png is 8x12x1 uint8, .*, try --size HxW, leave"
+    ):
         convert(tmp_path / "in", tmp_path / "clips.zarr")
     report = convert(tmp_path / "in", tmp_path / "clips.zarr", size=(2, 3), crop=(0, 4, 0, 6))
     assert str(report.frame_format) == "2x3x1 uint8"

@@ -86,3 +86,11 @@ def test_frame_format_is_checked() -> None:
         FrameFormat(0, 3, 1, "uint8")
     with pytest.raises(ValueError, match="dtype must be one of uint8, uint16, float32, got 'bool'"):
         FrameFormat(1, 3, 1, "bool")
+
+
+def test_time_units() -> None:
+    """Numbers may be times of a known unit."""
+    table = ClipTable.from_frame_numbers(["a"], [[0, 300]], time_unit="s")
+    assert (table.time_unit, table.step) == ("s", 300)
+    with pytest.raises(ValueError, match="time_unit must be None or one of s, ms, us, got 'min'"):
+        ClipTable.from_frame_numbers(["a"], [[0]], time_unit="min")

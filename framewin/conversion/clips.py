@@ -92,11 +92,14 @@ def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool)
         SourceError: A file that is damaged or not what its suffix says.
     """
     found = Resolved([], [], [])
+    names = {listed.name for listed in listing.clips}
     for listed in listing.clips:
         if isinstance(listed, ListedFile):
             _add_file(found, listed, options, gaps=gaps)
-        else:
-            _add_frames(found, source, listed, options, gaps=gaps)
+        elif not _add_frames(found, listed, options, gaps=gaps):
+            # The first file is a clip by itself, so all of them are.
+            for file in _as_files(listed, source, names):
+                _add_file(found, file, options, gaps=gaps)
     found.clips = _with_common_step(found.clips)
     return found
 
@@ -139,9 +142,8 @@ def without(clip: Clip, positions: Sequence[int]) -> Clip:
     return replace(clip, file_names=names, numbers=clip.numbers[kept])
 
 
-def _add_frames(
-    found: Resolved, source: Path, clip: ListedClip, options: ReadOptions, *, gaps: bool
-) -> None:
+def _add_frames(found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps: bool) -> bool:
+    """Add a clip of files of one frame each; False where they turn out to be clips themselves."""
     lost: list[Damaged] = []
     info: FileInfo | None = None
     while info is None and len(lost) < len(clip.numbers):
@@ -153,15 +155,17 @@ def _add_frames(
                 raise
             lost.append(Damaged(path, clip.name, int(clip.numbers[len(lost)]), str(exc)))
     if info is not None and info.is_clip:
-        # The first file is a clip by itself, so all of them are.
-        relative = clip.folder.relative_to(source).as_posix()
-        places = [("" if relative == "." else relative, name) for name in clip.file_names]
-        for _, file in named_files(source, places, {other.name for other in found.clips}):
-            _add_file(found, file, options, gaps=gaps)
-        return
+        return False
     found.damaged += lost
     if info is not None:
         found.add(without(clip, range(len(lost))) if lost else clip, info)
+    return True
+
+
+def _as_files(clip: ListedClip, source: Path, names: set[str]) -> list[ListedFile]:
+    relative = clip.folder.relative_to(source).as_posix()
+    places = [("" if relative == "." else relative, name) for name in clip.file_names]
+    return [file for _, file in named_files(source, places, names - {clip.name})]
 
 
 def _add_file(found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: bool) -> None:

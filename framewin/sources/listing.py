@@ -114,7 +114,11 @@ class _Scan:
     skipped: dict[str, Skipped] = field(default_factory=dict)
 
     def skip(self, reason: str, path: str) -> None:
-        self.skipped.setdefault(reason, Skipped(0, path)).count += 1
+        if reason not in self.skipped:
+            # A name need not be text that can be printed.
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            self.skipped[reason] = Skipped(0, shown)
+        self.skipped[reason].count += 1
 
 
 def list_frames(

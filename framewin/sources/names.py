@@ -190,7 +190,8 @@ def streams_by_regex(
         places = np.frombuffer(group.places, np.uint8)
         most = int(places.max())
         values = np.frombuffer(group.values, np.int64) * 10 ** (most - places.astype(np.int64))
-        stream = _ordered(name, group.names, values, show)
+        what = "the time, in microseconds," if rule.reads_times else "frame number"
+        stream = _ordered(name, group.names, values, show, what)
         stream.places = most
         streams.append(stream)
     return sorted(streams, key=lambda stream: natural_key(stream.name))
@@ -421,7 +422,11 @@ def _int64(digits: str, name: str, show: Callable[[str], str]) -> int:
 
 
 def _ordered(
-    name: str, file_names: list[str], numbers: Int64Array, show: Callable[[str], str]
+    name: str,
+    file_names: list[str],
+    numbers: Int64Array,
+    show: Callable[[str], str],
+    what: str = "frame number",
 ) -> Stream:
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
@@ -429,8 +434,8 @@ def _ordered(
     for tie in np.flatnonzero(np.diff(numbers) == 0)[:1]:
         first, second = sorted(ordered[tie : tie + 2])
         raise SourceError(
-            f"{show(first)} and {second} both have frame number {numbers[tie]}; rename or remove "
-            "one, leave one out by --exclude, or name their clips by --frame-regex "
+            f"{show(first)} and {second} both have {what} {numbers[tie]}; rename or remove one, "
+            "leave one out by --exclude, or name their clips by --frame-regex "
             "'(?P<clip>...)(?P<frame>[0-9]+)'"
         )
     return Stream(name, ordered, numbers)
