@@ -83,6 +83,21 @@ def test_orientation_is_reported_not_applied() -> None:
         assert one(data, name).shape == (20, 28, 3)
 
 
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"subsampling": 0}])
+@pytest.mark.parametrize("shape", [(64, 64, 3), (61, 67, 3), (64, 64)])
+def test_jpeg_that_ends_early(shape: tuple[int, ...], options: dict[str, object]) -> None:
+    """Pixels that are missing before a proper end are never one colour; a plain corner is fine."""
+    whole = saved(Image.fromarray(picture(shape=shape)), "jpeg", **options)
+    for share in (0.5, 0.7, 0.9):
+        with pytest.raises(SourceError, match=r"a\.jpg ends before its pixels do; copy it again"):
+            one(whole[: int(len(whole) * share)] + b"\xff\xd9", "a.jpg")
+    plain = picture(shape=shape)
+    plain[30:, 30:] = 7
+    data = saved(Image.fromarray(plain), "jpeg", **options)
+    expected = imagecodecs.jpeg8_decode(data)
+    assert np.array_equal(one(data, "a.jpg"), expected.reshape(*shape[:2], -1))
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "RGB"])
 def test_bmp(mode: str) -> None:
     """One bit is scaled to 0 and 255."""
@@ -274,7 +289,7 @@ MOVIE = npy(np.zeros((3, 4, 5), np.uint8))
         ("a.npy", JPEG, "a.npy is a JPEG file, not a NumPy file; rename it to .jpg"),
         ("a.npz", MOVIE, "a.npz is a NumPy file, not a NumPy archive file; rename it to .npy"),
         ("a.jpg", b"\xff\xd8\xff\xe0rubbish", "a.jpg has a damaged JPEG header ("),
-        ("a.jpg", JPEG[: len(JPEG) // 2], "a.jpg is cut short at"),
+        ("a.jpg", JPEG[: len(JPEG) // 2], "a.jpg cannot be decoded (image file is truncated"),
         (
             "a.jpg",
             saved(Image.fromarray(picture(shape=(20, 28, 4)), "CMYK"), "jpeg"),

@@ -39,6 +39,8 @@ _GIF_IMAGE, _GIF_EXTENSION, _GIF_TRAILER = 0x2C, 0x21, 0x3B
 _GIF_GRAPHIC_CONTROL = 0xF9
 _GIF_TO_BACKGROUND = 2
 _JPEG_END = b"\xff\xd9"
+_NO_PIXELS = bytes(range(1, 251)) * 16
+_CORNER = 4
 
 
 def header(file: BinaryIO) -> bytes:
@@ -90,10 +92,21 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
             "--exclude"
         )
-    if image.format == "JPEG" and _JPEG_END not in data:
-        # libjpeg makes up the missing end, and gray rows where pixels are missing.
-        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
     _fill(out, _load(image, path), options)
+    if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
+        _check_end(data, out, path)
+
+
+def _check_end(data: bytes, pixels: np.ndarray, path: str) -> None:
+    """Refuse a JPEG file whose pixels end early, which libjpeg paints in one colour in silence.
+
+    It would take anything that stands before the end for pixels, if it missed some.
+    """
+    end = data.rfind(_JPEG_END)
+    longer = b"".join([data[:end], _NO_PIXELS, data[end:]])
+    again = np.asarray(_load(_open(longer, path), path)).reshape(pixels.shape)
+    if not np.array_equal(again, pixels):
+        raise SourceError(f"{path} ends before its pixels do; copy it again or remove it")
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
