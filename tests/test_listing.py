@@ -119,6 +119,10 @@ def listed(source: Path, **rule: object) -> dict[str, tuple[list[str], list[int]
         (["a1.png", "a2.png", "b_1x.png", "b_2x.png"], {"walk/a": [1, 2], "walk/b_x": [1, 2]}),
         (["a1.png", "a2.png", "a_1.png", "a_2.png"], {"walk/a": [1, 2], "walk/a_": [1, 2]}),
         (["l-1.png", "l-2.png", "1.png", "2.png"], {"walk/frames": [1, 2], "walk/l": [1, 2]}),
+        (  # when a recording began is no time of a frame
+            [f"20160711_120000_{n}.png" for n in (1, 2, 3)],
+            {"walk": [1, 2, 3]},
+        ),
         (["1.tif", "2.TIFF", "3.jpeg", "4.bmp", "5.webp"], {"walk": [1, 2, 3, 4, 5]}),
     ],
 )
@@ -244,6 +248,8 @@ def test_files_that_are_clips(tmp_path: Path) -> None:
             "cover_1.png and f0.png differ in more than their last number, and streams of a single "
             "frame are in doubt; try --frame-regex 'f(?P<frame>[0-9]+)', or leave some out",
         ),
+        (["f_1_of_2.png", "f_2_of_2.png"], "are in doubt; try --frame-regex 'f_(?P<frame>[0-9]+)'"),
+        (["RAD_5min_201008260000.png"], "'(?P<time>[0-9]{12})' --time-format '%Y%m%d%H%M'"),
         (
             ["c7_x1_v2.png", "c7_x2_v2.png", "c7_x3_v2.png"],
             "single frame are in doubt; try --frame-regex 'c7_x(?P<frame>[0-9]+)', or leave",

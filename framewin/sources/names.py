@@ -263,8 +263,7 @@ def _check_streams(
 ) -> None:
     """Refuse what only looks like frames of clean streams."""
     _check_decimals(groups, show)
-    stamp = _stamp(file_names, _STAMPS)
-    if stamp is not None:
+    if _stamp(file_names, _STAMPS, last=True) is not None:
         raise SourceError(
             f"{_some(file_names, show)} seem to carry time stamps, which do not count frames; "
             f"try {_suggestion(file_names)}, or for plain numbers --frame-regex "
@@ -272,15 +271,23 @@ def _check_streams(
         )
     lengths = [len(group.names) for group in groups.values()]
     lonely = sum(length == 1 for length in lengths)
-    if (len(groups) > 2 and lonely > len(groups) / 2) or (lonely and max(lengths) >= _LONG_STREAM):
+    many, long = len(groups) > 2, max(lengths) >= _LONG_STREAM
+    if (many and lonely > len(groups) / 2) or (lonely and long) or _counted_before(groups):
         few = [group.names[0] for group in groups.values() if len(group.names) == 1]
         most = max(groups.values(), key=lambda group: len(group.names)).names
         like = file_names if len(most) == 1 else most
         raise SourceError(
             f"{_some([min(most, key=natural_key), *few], show)} differ in more than their last "
             "number, and streams of a single frame are in doubt; try "
-            f"{_suggestion(like)}, or leave some out by --exclude"
+            f"{_suggestion(like)}, or leave some out by --exclude, or name clips by (?P<clip>...)"
         )
+
+
+def _counted_before(groups: dict[tuple[str, str], _Group]) -> bool:
+    """Whether the last number never differs, but one before it, as in 1_of_2 and 2_of_2."""
+    skeletons = {(_DIGITS.sub("", before), after) for before, after in groups}
+    numbers = {number for group in groups.values() for number in group.values[:2]}
+    return len(skeletons) == 1 < len(groups) and len(numbers) == 1
 
 
 def _check_decimals(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
@@ -334,11 +341,14 @@ def _before_counter(file_names: Sequence[str]) -> str:
     return last_number(first[: first.rindex(".")])[0]
 
 
-def _stamp(file_names: Sequence[str], stamps: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """Pattern and format of a time stamp that all names carry."""
+def _stamp(
+    file_names: Sequence[str], stamps: Iterable[tuple[str, str]], *, last: bool = False
+) -> tuple[str, str] | None:
+    """Pattern and format of a time stamp that all names carry; as their last number, if asked."""
     sample = file_names[:: max(1, len(file_names) // _SAMPLE)]
+    behind = r"[^0-9]*\.[^.]*\Z" if last else ""
     for pattern, time_format in stamps:
-        bounded = _compiled(f"(?<![0-9]){pattern}(?![0-9])")
+        bounded = _compiled(f"(?<![0-9])({pattern})(?![0-9]){behind}")
         if all(_parses(bounded.search(name), time_format) for name in sample):
             return pattern, time_format
     return None
@@ -347,7 +357,7 @@ def _stamp(file_names: Sequence[str], stamps: Iterable[tuple[str, str]]) -> tupl
 def _parses(match: re.Match[str] | None, time_format: str) -> bool:
     try:
         return match is not None and (
-            datetime.strptime(match[0], time_format).year in _SENSIBLE_YEARS
+            datetime.strptime(match[1], time_format).year in _SENSIBLE_YEARS
         )
     except ValueError:
         return False
