@@ -13,7 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framewin.conversion.clips import Damaged
     from framewin.conversion.run import ConvertReport, convert
+    from framewin.conversion.settings import ConvertSettings
     from framewin.dataset import FrameWindowDataset, Window
     from framewin.errors import (
         FormatVersionError,
@@ -33,6 +35,8 @@ __version__ = "0.1.0"
 # and `framewin --help` stay quick.
 _HOMES = {
     "ConvertReport": "framewin.conversion.run",
+    "ConvertSettings": "framewin.conversion.settings",
+    "Damaged": "framewin.conversion.clips",
     "FormatVersionError": "framewin.errors",
     "FrameFormatError": "framewin.errors",
     "FrameWindowDataset": "framewin.dataset",
@@ -50,6 +54,8 @@ _HOMES = {
 
 __all__ = [
     "ConvertReport",
+    "ConvertSettings",
+    "Damaged",
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",

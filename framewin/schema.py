@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ FRAME_DTYPES = (
     "float32",
     "float64",
 )
+TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
+"""Unit of time stamps -> how many make a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class ClipTable:
     """Rows in all."""
     step: int
     """Difference between the numbers of neighbouring frames of a segment."""
+    time_unit: str | None = None
+    """Where frame numbers are time stamps: which of `TIME_UNITS` they count since 1970, UTC."""
 
     def __post_init__(self) -> None:
         starts = (("clip", self.clip_starts), ("segment", self.segment_starts))
@@ -104,10 +109,18 @@ class ClipTable:
             raise ValueError("each clip must start a segment")
         if self.step < 1:
             raise ValueError(f"step must be >= 1, got {self.step}")
+        if self.time_unit is not None and self.time_unit not in TIME_UNITS:
+            units = ", ".join(TIME_UNITS)
+            raise ValueError(f"time_unit must be None or one of {units}, got {self.time_unit!r}")
 
     @classmethod
     def from_frame_numbers(
-        cls, names: list[str], numbers: list[Any], *, step: int | None = None
+        cls,
+        names: list[str],
+        numbers: list[Any],
+        *,
+        step: int | None = None,
+        time_unit: str | None = None,
     ) -> ClipTable:
         """Find the segments of clips whose frame numbers are known.
 
@@ -117,12 +130,13 @@ class ClipTable:
             step: Difference between neighbouring frames. By default the most frequent
                 difference over all clips, the smallest one of several; 1 where no clip has
                 two frames.
+            time_unit: Where the numbers are time stamps, their unit.
         """
         clips = [np.asarray(clip, dtype=np.int64) for clip in numbers]
         clip_starts = np.cumsum([0, *(len(clip) for clip in clips)], dtype=np.int64)
         differences = [np.diff(clip) for clip in clips]
         if step is None:
-            step = _most_frequent(np.concatenate(differences))
+            step = most_frequent(np.concatenate(differences))
         all_numbers = np.concatenate(clips)
         is_start = np.zeros(len(all_numbers), dtype=bool)
         is_start[clip_starts[:-1]] = True
@@ -135,6 +149,7 @@ class ClipTable:
             first_numbers=all_numbers[segment_starts],
             num_frames=len(all_numbers),
             step=step,
+            time_unit=time_unit,
         )
 
     @property
@@ -192,6 +207,8 @@ class StoreMeta:
     clips: ClipTable
     nodata: float | None = None
     """Pixel value that stands for no data; None where every value is one."""
+    conversion: Mapping[str, Any] = field(default_factory=dict)
+    """How the frames were made, as JSON values: the settings, and the frames left out."""
 
     def __post_init__(self) -> None:
         if self.nodata is not None and not fits(self.nodata, self.frame_format.dtype):
@@ -217,7 +234,8 @@ def fits(value: float, dtype: str) -> bool:
     return float(value).is_integer() and limits.min <= value <= limits.max
 
 
-def _most_frequent(differences: Int64Array) -> int:
+def most_frequent(differences: Int64Array) -> int:
+    """The commonest value, the smallest of several; 1 of none."""
     if len(differences) == 0:
         return 1
     values, counts = np.unique(differences, return_counts=True)

@@ -189,10 +189,10 @@ def test_a_terminal_gets_a_bar(make_clips: MakeClips, tmp_path: Path, quiet: boo
 
 def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """Without a terminal, a line now and then with rate and time left."""
-    from framewin import cli
+    from framewin.cli import output
 
-    monkeypatch.setattr(cli, "LINE_SECONDS", 0.0)
-    update = cli._progress_lines("converting")
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
+    update = output._progress_lines("converting")
     update(500, 1000)
     shown = capsys.readouterr().err
     assert shown.startswith("converting: 500 of 1,000 frames, ")

@@ -40,7 +40,7 @@ def test_report(make_clips: MakeClips, tmp_path: Path) -> None:
     assert report.gaps == [Gap("a", 4, 7)]
     assert {reason: entry.count for reason, entry in report.skipped.items()} == {
         "hidden": 1,
-        "not .png": 1,
+        "of another kind": 1,
     }
     assert report.bytes_in == sum(path.stat().st_size for path in source.rglob("frame_*.png"))
     stored = (tmp_path / "clips.zarr").rglob("*")

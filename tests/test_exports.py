@@ -10,6 +10,8 @@ import framewin
 
 PUBLIC = {
     "ConvertReport",
+    "ConvertSettings",
+    "Damaged",
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",

@@ -31,7 +31,7 @@ ALLOWED = {
     "__main__": {"cli"},
 }
 FRAMEWORKS = {"tensorflow", "keras", "torch", "jax"}
-DECODERS = {"imagecodecs", "imageio", "PIL"}
+DECODERS = {"imagecodecs", "imageio", "PIL", "tifffile", "av"}
 FORBIDDEN = {
     "sources": FRAMEWORKS,
     "conversion": FRAMEWORKS,

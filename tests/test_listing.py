@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framewin.errors import SourceError
-from framewin.sources.listing import list_frames, natural_key
+from framewin.sources.listing import ListRule, list_frames
+from framewin.sources.names import NameRule, natural_key, parse_step, streams_by_last_number
+from tests.conftest import ROOT
 
 
 def touch(folder: Path, *names: str) -> Path:
@@ -60,7 +64,7 @@ def test_droppings_are_counted_not_taken(tmp_path: Path) -> None:
     assert [clip.file_names for clip in listing.clips] == [["001.png", "002.png"]]
     assert {reason: entry.count for reason, entry in listing.skipped.items()} == {
         "hidden": 2,
-        "not .png": 2,
+        "of another kind": 2,
         "folder named like a frame": 1,
     }
 
@@ -92,26 +96,174 @@ def test_natural_key_orders_mixed_text() -> None:
     assert sorted(names, key=natural_key) == ["", "2", "10", "a2", "a10b2", "a10b10", "b"]
 
 
+def listed(source: Path, **rule: object) -> dict[str, tuple[list[str], list[int]]]:
+    """Clip -> (names of its frames, their numbers), by a rule."""
+    names = NameRule(rule.pop("regex", None), rule.pop("time_format", None))
+    clips = list_frames(source, ListRule(names, **rule)).clips
+    return {clip.name: (clip.file_names, clip.numbers.tolist()) for clip in clips}
+
+
+@pytest.mark.parametrize(
+    ("names", "clips"),
+    [
+        (
+            ["cam2_f9.png", "cam2_f10.png", "cam10_f2.png"],
+            {"walk/cam2_f": [9, 10], "walk/cam10_f": [2]},
+        ),
+        (["cam2_f9.png", "cam10_f2.png"], {"walk/cam2_f": [9], "walk/cam10_f": [2]}),
+        (["shot-01_0001.png", "shot-01_0002.png"], {"walk": [1, 2]}),
+        (
+            [f"frame-{n:06d}.{kind}.png" for kind in ("depth", "color") for n in (0, 1, 2)],
+            {"walk/color": [0, 1, 2], "walk/depth": [0, 1, 2]},
+        ),
+        (["a1.png", "a2.png", "b_1x.png", "b_2x.png"], {"walk/a": [1, 2], "walk/b_x": [1, 2]}),
+        (["a1.png", "a2.png", "a_1.png", "a_2.png"], {"walk/a": [1, 2], "walk/a_": [1, 2]}),
+        (["l-1.png", "l-2.png", "1.png", "2.png"], {"walk/frames": [1, 2], "walk/l": [1, 2]}),
+        (  # when a recording began is no time of a frame
+            [f"20160711_120000_{n}.png" for n in (1, 2, 3)],
+            {"walk": [1, 2, 3]},
+        ),
+        (["1.tif", "2.TIFF", "3.jpeg", "4.bmp", "5.webp"], {"walk": [1, 2, 3, 4, 5]}),
+    ],
+)
+def test_streams_of_one_folder_are_clips(
+    tmp_path: Path, names: list[str], clips: dict[str, list[int]]
+) -> None:
+    """The text around the last number tells them apart."""
+    found = listed(touch(tmp_path / "walk", *names))
+    assert {name: numbers for name, (_, numbers) in found.items()} == clips
+    assert list(found) == list(clips)
+
+
+FIVE_MINUTES = 300
+
+
+@pytest.mark.parametrize(
+    ("names", "rule", "numbers", "step", "unit"),
+    [
+        (  # the day of the year, across midnight
+            ["AQC161932355V.png", "AQC161940000V.png"],
+            {"regex": "AQC(?P<time>[0-9]{9})", "time_format": "%y%j%H%M"},
+            [1468281300, 1468281600],
+            None,
+            "s",
+        ),
+        (  # across a year
+            ["r_202012312355.png", "r_202101010000.png"],
+            {"regex": "_(?P<time>[0-9]+)", "time_format": "%Y%m%d%H%M", "step": "5min"},
+            [1609458900, 1609459200],
+            FIVE_MINUTES,
+            "s",
+        ),
+        (  # fractions of a second
+            ["2020-01-01T00-00-00.500.png", "2020-01-01T00-00-00.540.png"],
+            {"regex": "^(?P<time>.+)[.]png", "time_format": "%Y-%m-%dT%H-%M-%S.%f"},
+            [1577836800500, 1577836800540],
+            None,
+            "ms",
+        ),
+        (  # ISO 8601 with a zone
+            ["2020-01-01T01:00:00+01:00.png", "2020-01-01T00:00:01Z.png"],
+            {"regex": "(?P<time>.+)[.]png", "step": "40ms"},
+            [1577836800000, 1577836801000],
+            40,
+            "ms",
+        ),
+        (  # decimals are numbers
+            ["1.125s.png", "1.25s.png", "1.5s.png", "10,5s.png"],
+            {"regex": "(?P<frame>[0-9]+[.,][0-9]+)"},
+            [1125, 1250, 1500, 10500],
+            None,
+            None,
+        ),
+        (["x1y7.png", "x2y5.png"], {"regex": "x(?P<frame>[0-9]+)", "step": "2"}, [1, 2], 2, None),
+    ],
+)
+def test_names_by_regular_expression(
+    tmp_path: Path,
+    names: list[str],
+    rule: dict[str, object],
+    numbers: list[int],
+    step: int | None,
+    unit: str | None,
+) -> None:
+    """Stamps are read by a format, in the coarsest unit that is exact, decimals as numbers."""
+    source = touch(tmp_path / "walk", *reversed(names))
+    assert listed(source, **dict(rule)) == {"walk": (names, numbers)}
+    names_rule = NameRule(rule.get("regex"), rule.get("time_format"))
+    listing = list_frames(source, ListRule(names_rule, step=rule.get("step")))
+    assert (listing.step, listing.time_unit) == (step, unit)
+
+
+def test_clips_by_regular_expression(tmp_path: Path) -> None:
+    """The group `clip` gathers frames from any folder."""
+    source = touch(tmp_path, "mon/left_1.png", "tue/left_2.png", "tue/right_1.png")
+    assert listed(source, regex="(?P<clip>[a-z]+)_(?P<frame>[0-9]+)") == {
+        "left": (["mon/left_1.png", "tue/left_2.png"], [1, 2]),
+        "right": (["tue/right_1.png"], [1]),
+    }
+
+
+def test_globs_choose(tmp_path: Path) -> None:
+    """By the path below the source; what was not chosen is counted."""
+    names = [f"{folder}/{n}.{kind}.png" for folder in "ab" for n in (1, 2) for kind in "cd"]
+    source = touch(tmp_path, *names)
+    assert list(listed(source, include=("*.d.png",))) == ["a", "b"]
+    assert list(listed(source, include=("a/*", "b/1.*"), exclude=("*.c.png",))) == ["a", "b"]
+    skipped = list_frames(source, ListRule(exclude=("b/*", "*.c.png"))).skipped
+    assert {reason: entry.count for reason, entry in skipped.items()} == {"not chosen": 6}
+    with pytest.raises(SourceError, match=r"\(8 other files\).* or change --include and --exclude"):
+        listed(source, include=("*.jpg",))
+
+
+def test_files_that_are_clips(tmp_path: Path) -> None:
+    """Each video or animation is a clip, named by its path; unique, and in natural order."""
+    source = touch(tmp_path / "v", "b10.mp4", "b9.avi", "b9.mkv", "c.gif", "c/1.png", "1.npz")
+    clips = list_frames(source).clips
+    assert [clip.name for clip in clips] == ["1", "b9.avi", "b9.mkv", "b10", "c.gif", "c"]
+    [clip] = list_frames(source / "b10.mp4").clips
+    assert (clip.name, clip.path) == ("b10", str(source / "b10.mp4"))
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (["f_1.png", "f_01.png"], "f_01.png and f_1.png both have frame number 1; rename or"),
+        (["f_1.png", "f_1.tif"], "f_1.png and f_1.tif both have frame number 1; rename or"),
         (["a.png"], "a.png has no number in its name; expected one that gives its place in time"),
         (["²³.png"], "²³.png has no number in its name"),
         (
-            ["cam2_f9.png", "cam10_f2.png"],
-            "cam2_f9.png and cam10_f2.png differ in more than their last number; put the frames",
-        ),
-        (
-            ["f-0.color.png", "f-0.depth.png"],
-            "f-0.color.png and f-0.depth.png differ in more than their last number",
-        ),
-        (
             ["1.125.png", "1.25.png", "1.5.png"],
-            "1.125.png and 1.5.png look like decimal numbers of different length",
+            "1.5.png and 1.125.png look like decimal numbers of different length, whose order is "
+            "in doubt; try --frame-regex '(?P<frame>[0-9]+[.,][0-9]+)'",
         ),
+        (["0.1s.png", "0.9s.png", "1.0s.png"], "0.1s.png and 1.0s.png look like decimal numbers"),
+        (
+            ["AQC161932045V_5.png", "AQC161932050V_5.png", "AQC161932055V_5.png"],
+            "differ in more than their last number, and streams of a single frame are in doubt; "
+            "try --frame-regex '(?P<time>[0-9]{9})' --time-format '%y%j%H%M', or",
+        ),
+        (
+            [*(f"f{n}.png" for n in range(12)), "cover_1.png"],
+            "cover_1.png and f0.png differ in more than their last number, and streams of a single "
+            "frame are in doubt; try --frame-regex 'f(?P<frame>[0-9]+)', or leave some out",
+        ),
+        (["f_1_of_2.png", "f_2_of_2.png"], "are in doubt; try --frame-regex 'f_(?P<frame>[0-9]+)'"),
+        (["RAD_5min_201008260000.png"], "'(?P<time>[0-9]{12})' --time-format '%Y%m%d%H%M'"),
+        (
+            ["c7_x1_v2.png", "c7_x2_v2.png", "c7_x3_v2.png"],
+            "single frame are in doubt; try --frame-regex 'c7_x(?P<frame>[0-9]+)', or leave",
+        ),
+        (
+            ["r_20160711_2355.png", "r_20160712_0000.png"],
+            "r_20160711_2355.png and r_20160712_0000.png seem to carry time stamps, which do not "
+            "count frames; try --frame-regex '(?P<time>[0-9]{8}_[0-9]{4})' --time-format "
+            "'%Y%m%d_%H%M', or for plain numbers",
+        ),
+        (["20160711235500.png", "20160711235600.png"], "try --frame-regex '(?P<time>[0-9]{14})'"),
+        (["2016-07-11_23-55-00.png"], "--time-format '%Y-%m-%d_%H-%M-%S'"),
         (["f1234567890123456789.png"], "has a frame number of more than 18 digits"),
-        (["notes.txt"], "holds no .png frame (1 other files)"),
+        (["notes.txt"], "holds no frame or clip (1 other files); expected .png, .apng, .jpg"),
     ],
 )
 def test_doubtful_names_are_refused(tmp_path: Path, names: list[str], message: str) -> None:
@@ -120,11 +272,57 @@ def test_doubtful_names_are_refused(tmp_path: Path, names: list[str], message: s
         list_frames(touch(tmp_path, *names))
 
 
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"regex": "b(?P<frame>[0-9]+)"}, "a1_x.png does not match --frame-regex"),
+        ({"regex": "(?P<frame>x)"}, "a1_x.png has the frame 'x'; expected a number, change"),
+        (
+            {"regex": "(?P<time>[0-9])", "time_format": "%Y"},
+            "a1_x.png has the time '1'; expected --time-format '%Y', change",
+        ),
+        ({"regex": "(?P<time>[0-9])"}, "a1_x.png has the time '1'; expected ISO 8601, change"),
+        ({"step": "5min"}, "--step 5min does not fit; expected a number"),
+        (
+            {"regex": "(?P<time>[0-9])", "time_format": "%H", "step": "5"},
+            "--step 5 does not fit; expected a time such as 5min",
+        ),
+    ],
+)
+def test_rules_that_do_not_fit(tmp_path: Path, rule: dict[str, object], message: str) -> None:
+    """The file, what was found, and which option to change."""
+    with pytest.raises(SourceError, match=re.escape(message)):
+        listed(touch(tmp_path, "a1_x.png"), **rule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("(", None), "frame_regex '(' is not valid"),
+        (("(?P<n>.)", None), "has the groups n; expected (?P<frame>...) or (?P<time>...)"),
+        (("(?P<frame>.)(?P<time>.)", None), "has the groups frame, time; expected"),
+        ((None, "%Y"), "time_format needs a frame_regex"),
+        (("(?P<frame>.)", "%Y"), "time_format needs a frame_regex with a group (?P<time>...)"),
+    ],
+)
+def test_wrong_rules(arguments: tuple[str | None, str | None], message: str) -> None:
+    """A regular expression must compile and have the groups that are used."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        NameRule(*arguments)
+
+
+@pytest.mark.parametrize("step", ["0", "5 lightyears", "min", "-1", "0s", ""])
+def test_wrong_steps(step: str) -> None:
+    """A step is a number above 0, or a time."""
+    with pytest.raises(ValueError, match="step must be"):
+        parse_step(step)
+
+
 def test_missing_sources(tmp_path: Path) -> None:
-    """A file or nothing where a folder is expected."""
-    touch(tmp_path, "file.png")
-    with pytest.raises(SourceError, match=r"file.png is a file; expected a folder of .png frames"):
-        list_frames(tmp_path / "file.png")
+    """A file that is no clip, or nothing, where a folder is expected."""
+    touch(tmp_path, "file.txt")
+    with pytest.raises(SourceError, match=r"file.txt is a file; expected a folder of frames or"):
+        list_frames(tmp_path / "file.txt")
     with pytest.raises(SourceError, match=r"none does not exist; expected a folder"):
         list_frames(tmp_path / "none")
 
@@ -135,3 +333,50 @@ def test_a_dead_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "1.png").symlink_to(tmp_path / "gone.png")
     with pytest.raises(SourceError, match=r"1\.png is a link to nothing; remove or repair it"):
         list_frames(tmp_path)
+
+
+def test_many_names_take_little_memory() -> None:
+    """At most 300 bytes for each, and no file is opened."""
+    script = ROOT / "scripts" / "measure_listing.py"
+    command = [sys.executable, script, "--count", "60000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    match = re.fullmatch(r"60000 names, .* s, (\d+) bytes a name, 0 files opened\n", done.stdout)
+    assert match is not None
+    assert int(match[1]) <= 300
+
+
+STEMS = st.text("abz_-.", min_size=1, max_size=5).filter(lambda text: text.strip("_-. "))
+
+
+@given(
+    st.dictionaries(
+        STEMS,
+        st.lists(st.integers(0, 9999), min_size=2, max_size=9, unique=True),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_streams_come_back(streams: dict[str, list[int]]) -> None:
+    """Whatever stands before the numbers, each stream has its own, in order."""
+    names = [f"{stem}{n}.png" for stem, numbers in streams.items() for n in numbers]
+    found = streams_by_last_number(names, str)
+    assert sorted(stream.numbers.tolist() for stream in found) == sorted(
+        sorted(numbers) for numbers in streams.values()
+    )
+    assert len({stream.name for stream in found}) == len(streams)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """What is passed over can be printed all the same."""
+    source = touch(tmp_path, "1.png", "\udcff.txt")
+    example = list_frames(source).skipped["of another kind"].example
+    assert example == "\\xff.txt"
+
+
+def test_two_frames_of_one_time(tmp_path: Path) -> None:
+    """Both are named."""
+    source = touch(tmp_path, "a_1200.png", "b_1200.png")
+    with pytest.raises(
+        SourceError, match=r"a_1200\.png and b_1200\.png both have the time, in mic"
+    ):
+        listed(source, regex="_(?P<time>[0-9]+)", time_format="%H%M")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from framewin.conversion.settings import ConvertSettings
 from tests.conftest import ROOT, import_or_skip
 
 README = (ROOT / "README.md").read_text()
@@ -27,7 +29,9 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     bin_folder = Path(sys.executable).parent
     commands = "".join(block for kind, block in BLOCKS if kind == "console")
     for command in re.findall(r"^\$ (.*)$", commands, re.MULTILINE):
-        subprocess.run([bin_folder / "framewin", *command.split()[1:]], cwd=tmp_path, check=True)
+        subprocess.run(
+            [bin_folder / "framewin", *shlex.split(command)[1:]], cwd=tmp_path, check=True
+        )
     program = "\n".join(block for kind, block in BLOCKS if kind == "python")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -41,8 +45,15 @@ def test_the_readme_runs(tmp_path: Path) -> None:
 
 def test_every_option_is_explained() -> None:
     """What the README's list of pixel rules says is tested in test_png; here, that it is there."""
-    for word in ("--dry-run", "frame_step", "window_stride", "lead_gap", "start_epoch"):
+    for word in ("frame_step", "window_stride", "lead_gap", "start_epoch"):
         assert word in README
+
+
+def test_every_option_of_convert_is_explained() -> None:
+    """Those that say what frames become, and the others."""
+    options = [*ConvertSettings.__dataclass_fields__, "dry_run", "json", "workers", "quiet"]
+    for name in options:
+        assert f"`--{name.replace('_', '-')}" in README, name
 
 
 @pytest.mark.parametrize("name", ["demo", "test"])

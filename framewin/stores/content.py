@@ -34,6 +34,9 @@ ATTRIBUTE = "framewin"
 DIMENSIONS = ("time", "y", "x", "channel")
 COORDINATES = {"clip": "string", "frame_number": "int64", "source_file": "string"}
 """Name -> type of what each frame has."""
+TIME = "time"
+"""Name of one more coordinate, int64, where frame numbers are time stamps."""
+TIME_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 COORDINATE_CHUNK = 2**16
 
 SourceFiles = Sequence[tuple[str, Sequence[str]]]
@@ -51,8 +54,10 @@ def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
         "written_by": f"framewin {framewin.__version__}",
         "layout": asdict(layout),
         "step": meta.clips.step,
+        "time_unit": meta.clips.time_unit,
         # JSON has no NaN.
         "nodata": None if meta.nodata is None else repr(float(meta.nodata)),
+        "conversion": dict(meta.conversion),
     }
 
 
@@ -63,6 +68,17 @@ def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
     if meta.nodata is not None and not math.isnan(meta.nodata):
         found["missing_value"] = np.dtype(meta.frame_format.dtype).type(meta.nodata).item()
     return found
+
+
+def coordinate_types(meta: StoreMeta) -> dict[str, str]:
+    """Name -> type of the coordinates of a store."""
+    return COORDINATES | ({TIME: "int64"} if meta.clips.time_unit else {})
+
+
+def time_attributes(meta: StoreMeta) -> dict[str, str]:
+    """The attributes by which netCDF and xarray read the coordinate `time`."""
+    unit = TIME_UNIT_NAMES[meta.clips.time_unit or "s"]
+    return {"units": f"{unit} since 1970-01-01", "calendar": "standard"}
 
 
 def tables(meta: StoreMeta) -> Tables:
@@ -83,15 +99,14 @@ def coordinates(
              for name in names)  # fmt: skip
     for begin, end in pieces(meta.clips.num_frames, COORDINATE_CHUNK):
         rows = np.arange(begin, end)
-        yield (
-            begin,
-            end,
-            {
-                "clip": clip_names[meta.clips.clips_of(rows)],
-                "frame_number": meta.clips.frame_numbers(rows),
-                "source_file": np.array([next(files) for _ in rows], _STRING),
-            },
-        )
+        numbers = meta.clips.frame_numbers(rows)
+        values = {
+            "clip": clip_names[meta.clips.clips_of(rows)],
+            "frame_number": numbers,
+            "source_file": np.array([next(files) for _ in rows], _STRING),
+            TIME: numbers,
+        }
+        yield begin, end, values
 
 
 def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) -> str:
@@ -105,7 +120,9 @@ def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) 
     settings = attributes(meta, layout)
     del settings["written_by"]
     shape = (meta.clips.num_frames, *meta.frame_format.shape)
-    digest = hashlib.sha256(json.dumps([settings, shape, meta.frame_format.dtype]).encode())
+    digest = hashlib.sha256(
+        json.dumps([settings, shape, meta.frame_format.dtype], sort_keys=True).encode()
+    )
     digest.update(json.dumps(meta.clips.names).encode())
     for column in (
         meta.clips.clip_starts,
@@ -148,7 +165,9 @@ def read(
             first_numbers=column("segments", "first_number"),
             num_frames=num_frames,
             step=int(settings["step"]),
+            time_unit=settings["time_unit"],
         ),
+        conversion=settings["conversion"],
         nodata=None if nodata is None else float(nodata),
     )
     names = chunk_columns(layout)

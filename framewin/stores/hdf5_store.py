@@ -209,9 +209,14 @@ class Writer:
         for axis, (name, size) in enumerate(
             zip(content.DIMENSIONS, self._frames.shape, strict=True)
         ):
-            # Never written, so it takes no room.
-            scale = self._file.create_dataset(name, shape=(size,), dtype=">f4")
-            scale.make_scale(f"{_DIMENSION_ONLY}{size:10d}")
+            if name == content.TIME and self.meta.clips.time_unit:
+                scale = self._file.create_dataset(name, shape=(size,), dtype="int64")
+                scale.attrs.update(content.time_attributes(self.meta))
+                scale.make_scale(name)
+            else:
+                # Never written, so it takes no room.
+                scale = self._file.create_dataset(name, shape=(size,), dtype=">f4")
+                scale.make_scale(f"{_DIMENSION_ONLY}{size:10d}")
             self._frames.dims[axis].attach_scale(scale)
 
     def _write_coordinates(self) -> None:
@@ -225,7 +230,9 @@ class Writer:
             for name, dtype in content.COORDINATES.items()
         }
         for array in arrays.values():
-            array.dims[0].attach_scale(self._file["time"])
+            array.dims[0].attach_scale(self._file[content.TIME])
+        if self.meta.clips.time_unit:
+            arrays[content.TIME] = self._file[content.TIME]
         for begin, end, values in content.coordinates(self.meta, self.source_files):
             for name, array in arrays.items():
                 array[begin:end] = _plain(values[name])

@@ -58,7 +58,7 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + _CRC_BYTES
     per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
-    per_frame = 8 + 4 + 4
+    per_frame = 8 + 8 + 4 + 4
     metadata = 2**16
     return (
         frames + per_chunk * num_chunks + name_bytes + per_frame * meta.clips.num_frames + metadata
@@ -178,8 +178,10 @@ class Writer:
                 dtype=dtype,
                 dimension_names=("time",),
             )
-            for name, dtype in content.COORDINATES.items()
+            for name, dtype in content.coordinate_types(self.meta).items()
         }
+        if content.TIME in arrays:
+            arrays[content.TIME].attrs.update(content.time_attributes(self.meta))
         for begin, end, values in content.coordinates(self.meta, self.source_files):
             for name, array in arrays.items():
                 array[begin:end] = values[name]

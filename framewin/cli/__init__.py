@@ -1,0 +1,53 @@
+"""The command line: results on stdout, progress on stderr.
+
+Exit codes: 0 done, 1 a `FramewinError` (one line), 2 wrong usage, 3 done, but damaged frames were
+left out, 130 stopped by Ctrl-C. Heavy packages are imported inside the commands, so that
+`framewin --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import framewin
+from framewin.cli.convert import convert
+from framewin.cli.stores import info, verify
+from framewin.cli.train import train
+from framewin.errors import FramewinError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Pack frame folders into mapped stores and train frame predictors from them.",
+)
+for command in (convert, info, verify, train):
+    app.command()(command)
+
+
+def main() -> None:
+    """Entry point of the `framewin` command."""
+    try:
+        app()
+    except FramewinError as exc:
+        print(f"framewin: {exc}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"framewin {framewin.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

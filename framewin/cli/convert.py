@@ -1,0 +1,318 @@
+"""`framewin convert`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from framewin.cli.output import SHOWN, print_rows, show_progress, size_text, some, usage_errors
+from framewin.errors import SourceError
+
+if TYPE_CHECKING:
+    from framewin.conversion.audit import Audit, ClipAudit
+    from framewin.conversion.estimate import Estimate
+    from framewin.conversion.plan import Target
+    from framewin.conversion.run import ConvertReport
+    from framewin.conversion.settings import ConvertSettings
+    from framewin.sources.listing import Skipped
+
+DAMAGE_EXIT = 3
+SHOWN_CLIPS = 10
+
+
+class _Palette(Enum):
+    color = "color"
+    index = "index"
+
+
+class _Mode(Enum):
+    keep = "keep"
+    gray = "gray"
+    rgb = "rgb"
+
+
+class _Fit(Enum):
+    stretch = "stretch"
+    pad = "pad"
+    crop = "crop"
+
+
+class _OnError(Enum):
+    stop = "stop"
+    gap = "gap"
+
+
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of frames, or of clips at any depth; or one clip file.")
+    ],
+    dest: Annotated[Path, typer.Argument(help="Store to make, clips.zarr or clips.h5.")],
+    format: Annotated[
+        str | None,
+        typer.Option(help="zarr or hdf5.", show_default="what the suffix of DEST says"),
+    ] = None,
+    compression: Annotated[
+        str, typer.Option(help="none (mapped, the fastest to read), zstd, lz4 or gzip.")
+    ] = "none",
+    level: Annotated[
+        int | None, typer.Option(help="Of zstd, 1 to 22, or gzip, 1 to 9.", show_default="3, 5")
+    ] = None,
+    chunk_frames: Annotated[
+        int | None,
+        typer.Option(help="Frames of a chunk.", show_default="1 MiB raw, 64 KiB compressed"),
+    ] = None,
+    nodata: Annotated[
+        float | None, typer.Option(help="Pixel value that stands for no data, or nan.")
+    ] = None,
+    frame_regex: Annotated[
+        str | None,
+        typer.Option(help="Where a path has its groups (?P<frame>), (?P<time>), (?P<clip>)."),
+    ] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="strptime format of (?P<time>); by default ISO 8601.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Glob of paths below SOURCE to take; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Glob of paths below SOURCE to leave out; repeatable.")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Between frames: a number, or 5min; by default the usual.")
+    ] = None,
+    palette: Annotated[
+        _Palette, typer.Option(help="Store colours, or keep indices as values.")
+    ] = _Palette.color,
+    mode: Annotated[_Mode, typer.Option(help="Colours of all frames.")] = _Mode.keep,
+    drop_alpha: Annotated[
+        bool, typer.Option("--drop-alpha", help="Leave out alpha that is opaque everywhere.")
+    ] = False,
+    background: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Lay transparent frames over a colour.")
+    ] = None,
+    crop: Annotated[
+        str | None,
+        typer.Option(metavar="TOP:BOTTOM,LEFT:RIGHT", help="Rows and columns to keep."),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Bring frames to a height and width.")
+    ] = None,
+    fit: Annotated[_Fit, typer.Option(help="How other proportions fit --size.")] = _Fit.stretch,
+    on_error: Annotated[
+        _OnError, typer.Option(help="At a damaged frame: stop, or leave a gap.")
+    ] = _OnError.stop,
+    max_pixels: Annotated[
+        int, typer.Option(min=1, help="Refuse frames that claim more pixels.")
+    ] = 2**28,
+    stream: Annotated[
+        int | None, typer.Option(min=0, help="Which stream, or array, of files with several.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Read and check all files, try compression, write nothing."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Pack a folder of frames or clips into a store."""
+    from framewin.conversion.plan import Target, plan_conversion
+    from framewin.conversion.run import run
+    from framewin.conversion.settings import ConvertSettings
+    from framewin.stores.codecs import Layout
+
+    with usage_errors():
+        settings = ConvertSettings(
+            frame_regex=frame_regex,
+            time_format=time_format,
+            include=tuple(include or ()),
+            exclude=tuple(exclude or ()),
+            step=step,
+            palette=palette.value,
+            mode=mode.value,
+            drop_alpha=drop_alpha,
+            background=_numbers("--background", background, r"(\d+),(\d+),(\d+)", "R,G,B"),
+            crop=_numbers("--crop", crop, r"(\d+):(\d+),(\d+):(\d+)", "TOP:BOTTOM,LEFT:RIGHT"),
+            size=_numbers("--size", size, r"(\d+)x(\d+)", "HxW"),
+            fit=fit.value,
+            on_error=on_error.value,
+            max_pixels=max_pixels,
+            stream=stream,
+        )
+        target = Target(format, Layout(compression, level, chunk_frames), nodata)
+    if dry_run:
+        _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
+        return
+    with usage_errors():
+        plan = plan_conversion(source, dest, settings, target)
+    with show_progress("converting", quiet) as progress:
+        report = run(plan, workers=workers, progress=progress)
+    if as_json:
+        print(json.dumps(asdict(report), indent=2, default=str))
+    else:
+        print_rows(_report_rows(report))
+    if report.damaged:
+        raise typer.Exit(DAMAGE_EXIT)
+
+
+def _numbers(option: str, text: str | None, pattern: str, shape: str) -> Any:
+    """The numbers of an option such as 64x64."""
+    if text is None:
+        return None
+    match = re.fullmatch(pattern, text.strip(), re.ASCII)
+    if match is None:
+        raise typer.BadParameter(f"expected {shape}, got {text!r}", param_hint=f"'{option}'")
+    return tuple(int(number) for number in match.groups())
+
+
+def _dry_run(
+    source: Path,
+    dest: Path,
+    settings: ConvertSettings,
+    target: Target,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what a conversion would do, then what would stop it."""
+    from framewin.conversion.audit import audit
+    from framewin.conversion.estimate import estimate_layouts
+    from framewin.conversion.plan import draft_conversion
+    from framewin.conversion.read import sample
+
+    with usage_errors():
+        plan = draft_conversion(source, dest, settings, target, lenient=True)
+    with show_progress("reading files", quiet) as progress:
+        found = audit(plan, progress)
+    layouts = estimate_layouts(
+        plan.meta,
+        partial(sample, plan),
+        level=target.layout.level if target.layout.compression == "zstd" else None,
+        chunk_frames=target.layout.chunk_frames,
+    )
+    if as_json:
+        record = {**found.as_json(), "layouts": [asdict(layout) for layout in layouts]}
+        print(json.dumps(record, indent=2))
+    else:
+        print_rows(_audit_rows(found))
+        _print_estimates(layouts)
+    if found.problems:
+        more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
+        raise SourceError(f"{found.problems[0]}{more}")
+    if found.damaged:
+        raise typer.Exit(DAMAGE_EXIT)
+
+
+def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
+    clips = audit.clips
+    shown = [
+        ("", f"{clip.name}: {clip.frames:,} frames, {' to '.join(dict.fromkeys(ends))}")
+        for clip, ends in ((clip, (clip.first, clip.last)) for clip in clips[:SHOWN_CLIPS])
+    ]
+    if len(clips) > SHOWN_CLIPS:
+        shown.append(("", f"and {len(clips) - SHOWN_CLIPS} more"))
+    gaps = [f"{clip.name} {gap.missing}" for clip in clips for gap in clip.gaps]
+    missing = sum(gap.frames for clip in clips for gap in clip.gaps)
+    equal = [f"{clip.name} {' = '.join(fs)}" for clip in clips for fs in clip.duplicates]
+    rows = [
+        ("would convert", f"{audit.source} to {audit.dest}"),
+        ("clips", f"{len(clips):,}"),
+        *shown,
+        ("frames", f"{audit.frames:,}, {audit.step} apart"),
+        ("frame", audit.frame_format),
+        ("gaps", f"{len(gaps)}, {missing} frames: {some(gaps)}" if gaps else "none"),
+        ("duplicates", f"{len(equal)}, kept: {some(equal)}" if equal else "none"),
+        *((name, _counted(clips, name)) for name in ("formats", "sizes", "modes")),
+        ("not applied", _counted(clips, "notes") or "nothing"),
+        ("bytes in", size_text(audit.bytes_in)),
+        ("bytes out", f"{size_text(audit.bytes_out)} at most"),
+        ("skipped", _skipped(audit.skipped)),
+    ]
+    if audit.damaged:
+        rows.append(("damaged", f"{len(audit.damaged)} left out: {audit.damaged[0]}"))
+    return rows
+
+
+def _counted(clips: list[ClipAudit], name: str) -> str:
+    """How many files there are of each kind, over all clips."""
+    total: Counter[str] = Counter()
+    for clip in clips:
+        total.update(getattr(clip, name))
+    return "; ".join(f"{count:,} {kind}" for kind, count in total.most_common())
+
+
+def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
+    rows = [
+        ("store", str(report.dest)),
+        ("clips", f"{report.clips:,}"),
+        ("frames", f"{report.frames:,}"),
+        ("frame", str(report.frame_format)),
+        ("gaps", _gaps(report)),
+        ("bytes in", size_text(report.bytes_in)),
+        ("bytes out", f"{size_text(report.bytes_out)}, {_layout(report)}"),
+        ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
+        ("skipped", _skipped(report.skipped)),
+    ]
+    if report.damaged:
+        rows.append(("damaged", f"{len(report.damaged)} left out"))
+        rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN]]
+        if len(report.damaged) > SHOWN:
+            rows.append(("", f"and {len(report.damaged) - SHOWN} more"))
+    return rows
+
+
+def _layout(report: ConvertReport) -> str:
+    frames = report.layout.chunk_frames or 1
+    chunks = f"chunks of {frames} frame{'s' if frames > 1 else ''}"
+    if not report.layout.compressed:
+        return f"{report.layout}, {chunks}"
+    return f"{report.layout}, {chunks}, {report.compression_ratio:.2f} times smaller than pixels"
+
+
+def _print_estimates(layouts: list[Estimate]) -> None:
+    """What each compression would bring, on a sample of frames."""
+    print()
+    print(f"{'compression':14} {'bytes out':>12} {'ratio':>6} {'read, one core':>16} {'write':>12}")
+    for found in layouts:
+        read, write = (
+            f"{size_text(rate)}/s"
+            for rate in (found.read_bytes_per_second, found.write_bytes_per_second)
+        )
+        name = str(found.layout) if found.layout.compressed else "none"
+        size = size_text(found.num_bytes)
+        print(f"{name:14} {size:>12} {found.ratio:6.2f} {read:>16} {write:>12}")
+
+
+def _gaps(report: ConvertReport) -> str:
+    from framewin.conversion.audit import shown_number, shown_step
+
+    gaps, unit = report.gaps, report.time_unit
+    steps = f", frame numbers {report.step} apart" if report.step > 1 else ""
+    steps = f", frames {shown_step(report.step, unit)} apart" if unit else steps
+    if not gaps:
+        return f"none{steps}"
+    clips = Counter(gap.clip for gap in gaps)
+    shown = [
+        f"{gap.clip} {shown_number(gap.before, unit)} -> {shown_number(gap.after, unit)}"
+        for gap in gaps
+    ]
+    return f"{len(gaps)} in {len(clips)} clips{steps}: {some(shown)}"
+
+
+def _skipped(skipped: dict[str, Skipped]) -> str:
+    if not skipped:
+        return "nothing"
+    return "; ".join(
+        f"{entry.count} {reason} ({entry.example}{', ...' if entry.count > 1 else ''})"
+        for reason, entry in skipped.items()
+    )

@@ -1,0 +1,103 @@
+"""How the commands print: tables on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+LINE_SECONDS = 5.0
+SHOWN = 5
+
+Progress = Callable[[int, int], None]
+"""Called with (frames done, frames in all)."""
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A bad value is wrong usage."""
+    try:
+        yield
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc)) from None
+
+
+@contextmanager
+def show_progress(what: str, quiet: bool) -> Iterator[Progress | None]:
+    """A bar on a terminal, a line every few seconds elsewhere, nothing when quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _progress_bar(what) as update:
+            yield update
+    else:
+        yield _progress_lines(what)
+
+
+@contextmanager
+def _progress_bar(what: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]} frames/s"),
+        TimeRemainingColumn(),
+    )
+    started = time.perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, rate="-")
+
+        def update(done: int, total: int) -> None:
+            rate = f"{done / (time.perf_counter() - started):,.0f}"
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield update
+
+
+def _progress_lines(what: str) -> Progress:
+    started = last = time.perf_counter()
+
+    def update(done: int, total: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if now - last >= LINE_SECONDS:
+            last = now
+            rate = done / (now - started)
+            left = (total - done) / rate
+            print(
+                f"{what}: {done:,} of {total:,} frames, {rate:,.0f} frames/s, {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return update
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    width = max(len(label) for label, _ in rows)
+    for label, value in rows:
+        print(f"{label:{width}}  {value}".rstrip())
+
+
+def size_text(num_bytes: float) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:,.1f} {unit}"
+    return f"{num_bytes:.0f} bytes"
+
+
+def some(texts: list[str]) -> str:
+    more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{', '.join(texts[:SHOWN])}{more}"

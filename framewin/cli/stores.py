@@ -1,0 +1,114 @@
+"""`framewin info` and `framewin verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from framewin.cli.output import print_rows, show_progress, size_text
+
+if TYPE_CHECKING:
+    from framewin.schema import ClipTable
+    from framewin.stores.info import StoreInfo
+    from framewin.windows.spec import WindowSpec
+
+SHOWN_CLIPS = 10
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="Store, or file or folder with an array.")],
+    input_frames: Annotated[int, typer.Option(min=1, help="Of a window, to count them.")] = 5,
+    predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
+    frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
+    window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
+    lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
+    array: Annotated[
+        str | None, typer.Option(help="Array with the frames, in files that others wrote.")
+    ] = None,
+    axes: Annotated[
+        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Say what a store holds; reads no frame."""
+    from framewin.stores import open_store
+    from framewin.stores.array_store import open_array
+    from framewin.stores.info import describe
+    from framewin.windows.spec import Runs, WindowIndex, WindowSpec
+
+    foreign = array is not None or axes is not None
+    options = {"array": array, "axes": axes, "cache_bytes": 0}
+    store = open_array(path, **options) if foreign else open_store(path)
+    found = describe(store)
+    spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
+    windows = len(WindowIndex(spec, Runs.of(store.meta.clips)))
+    if as_json:
+        print(json.dumps({**found.as_json(), "windows": windows}, indent=2))
+    else:
+        print_rows(_info_rows(found, store.meta.clips, spec, windows))
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Reading threads; by default one per core.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
+    from framewin.stores.verify import verify as run_verify
+
+    with show_progress("verifying", quiet) as progress:
+        report = run_verify(path, workers=workers, progress=progress)
+    rate = size_text(report.num_bytes / report.seconds)
+    size = size_text(report.num_bytes)
+    print_rows(
+        [
+            ("store", str(report.path)),
+            ("frames", f"{report.frames:,}"),
+            (
+                "checked",
+                f"{size_text(report.num_bytes)} in {report.seconds:.2f} s, {rate}/s",
+            ),
+            ("damage", f"{len(report.damage)} places" if report.damage else "none"),
+        ]
+    )
+    for line in report.damage:
+        print(f"framewin: {line}", file=sys.stderr)
+    if report.damage:
+        raise typer.Exit(1)
+
+
+def _info_rows(
+    found: StoreInfo, clips: ClipTable, spec: WindowSpec, windows: int
+) -> list[tuple[str, str]]:
+    lengths = clips.clip_lengths
+    shown = [
+        ("", f"{name}: {lengths[place]} frames")
+        for place, name in enumerate(clips.names[:SHOWN_CLIPS])
+    ]
+    if found.clips > SHOWN_CLIPS:
+        shown.append(("", f"and {found.clips - SHOWN_CLIPS:,} more"))
+    layout = "as its library reads it"
+    if found.compression is not None:
+        level = "" if found.level is None else f" level {found.level}"
+        name = "raw" if found.compression == "none" else f"{found.compression}{level}"
+        layout = f"{name}, chunks of {found.chunk_frames}"
+    return [
+        ("store", f"{found.path}, {found.format}"),
+        ("clips", f"{found.clips:,}"),
+        *shown,
+        ("frames", f"{found.frames:,}"),
+        ("frame", f"{found.height}x{found.width}x{found.channels} {found.dtype}"),
+        ("gaps", f"{found.gaps:,}; the longest run without one has {found.longest_run:,} frames"),
+        ("no data", "every value is data" if found.nodata is None else f"{found.nodata:g}"),
+        ("layout", layout),
+        ("bytes", f"{size_text(found.bytes)}, pixels {size_text(found.pixel_bytes)}, "
+                  f"ratio {found.compression_ratio:.2f}"),
+        ("windows", f"{windows:,} of {spec.input_frames}+{spec.predict_frames} frames, "
+                    f"{spec.window_stride} apart"),
+    ]  # fmt: skip

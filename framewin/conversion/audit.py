@@ -1,0 +1,234 @@
+"""What a dry run finds: every file's bytes are read, no pixel is decoded, nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from framewin.conversion.clips import Clip, FileClip, unreadable
+from framewin.conversion.pixels import PixelRule
+from framewin.conversion.plan import ConversionPlan, Progress, check_format
+from framewin.conversion.read import LARGE_READ_BYTES, read_file
+from framewin.errors import FrameFormatError, SourceError
+from framewin.schema import TIME_UNITS, Gap
+from framewin.sources import frame_decoder
+from framewin.sources.info import FileInfo
+from framewin.sources.listing import Skipped
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(slots=True)
+class GapAudit:
+    """Frames that are missing between two others of a clip."""
+
+    before: str
+    """Number, or time, of the frame before the gap."""
+    after: str
+    frames: int
+    """How many are missing; 0 where the difference is not a number of whole steps."""
+    missing: str
+    """Which are missing, from first to last."""
+
+
+@dataclass(slots=True)
+class ClipAudit:
+    """What is in one clip."""
+
+    name: str
+    first: str
+    """Name of the first file."""
+    last: str
+    frames: int
+    first_number: str
+    """Frame number, or time, of the first frame."""
+    last_number: str
+    gaps: list[GapAudit] = field(default_factory=list)
+    duplicates: list[list[str]] = field(default_factory=list)
+    """Files of equal content, which are kept all the same."""
+    formats: dict[str, int] = field(default_factory=dict)
+    """Kind of file -> files."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Height and width in the files -> files."""
+    modes: dict[str, int] = field(default_factory=dict)
+    """Kind of pixels in the files -> files."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """What is present in files but not applied -> files."""
+    bytes_in: int = 0
+
+
+@dataclass(slots=True)
+class Audit:
+    """What is in a source, and what a conversion of it would do."""
+
+    source: str
+    dest: str
+    frames: int
+    frame_format: str
+    """Of the first frame, as it would be stored."""
+    step: str
+    """Between neighbouring frames."""
+    time_unit: str | None
+    bytes_in: int
+    bytes_out: int
+    """At most."""
+    clips: list[ClipAudit]
+    skipped: dict[str, Skipped]
+    """Files that are not frames, by reason."""
+    problems: list[str]
+    """What would stop the conversion, a line each."""
+    damaged: list[str]
+    """Frames that would be left out as far as headers tell."""
+    settings: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return asdict(self)
+
+
+def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
+    """Read every file of a plan and say what it holds."""
+    clips = _clip_audits(plan)
+    problems: list[str] = []
+    damaged = [entry.reason for entry in plan.damaged]
+    total = plan.meta.clips.num_frames
+    done = 0
+    for result, clip in zip(clips, plan.clips, strict=True):
+        seen: dict[bytes, list[str]] = {}
+        for path in dict.fromkeys(clip.paths(0, len(clip.numbers))):
+            try:
+                digest, info = _examined(plan, clip, path, result)
+                seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
+                _count(result, info)
+                _check(plan, clip, path, info)
+            except FrameFormatError as exc:
+                problems.append(str(exc))
+            except SourceError as exc:
+                damaged.append(str(exc))
+            done += len(clip.numbers) if isinstance(clip, FileClip) else 1
+            if progress is not None:
+                progress(done, total)
+        result.duplicates = [files for files in seen.values() if len(files) > 1]
+    stops = plan.settings.on_error == "stop"
+    return Audit(
+        source=str(plan.source),
+        dest=str(plan.dest),
+        frames=total,
+        frame_format=str(plan.meta.frame_format),
+        step=shown_step(plan.meta.clips.step, plan.meta.clips.time_unit),
+        time_unit=plan.meta.clips.time_unit,
+        bytes_in=sum(clip.bytes_in for clip in clips),
+        bytes_out=plan.needed_bytes,
+        clips=clips,
+        skipped=plan.skipped,
+        problems=[*damaged, *problems] if stops else problems,
+        damaged=[] if stops else damaged,
+        settings=dict(plan.settings.as_json()),
+    )
+
+
+def shown_number(number: int, time_unit: str | None) -> str:
+    """A frame number, or a time stamp as ISO 8601 in UTC.
+
+    >>> shown_number(12, None), shown_number(1_468_195_200, "s")
+    ('12', '2016-07-11T00:00:00')
+    """
+    if time_unit is None:
+        return str(number)
+    microseconds = number * (10**6 // TIME_UNITS[time_unit])
+    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return stamp.replace(tzinfo=None).isoformat()
+
+
+def shown_step(step: int, time_unit: str | None) -> str:
+    """A step with its unit.
+
+    >>> shown_step(1, None), shown_step(300, "s"), shown_step(40, "ms")
+    ('1', '5 min', '40 ms')
+    """
+    if time_unit is None:
+        return str(step)
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if step % (seconds * TIME_UNITS[time_unit]) == 0:
+            return f"{step // (seconds * TIME_UNITS[time_unit])} {unit}"
+    return f"{step} {time_unit}"
+
+
+def audit_gap(gap: Gap, step: int, time_unit: str | None) -> GapAudit:
+    """What a gap leaves out, and how many frames that is.
+
+    >>> audit_gap(Gap("a", 4, 7), 1, None)
+    GapAudit(before='4', after='7', frames=2, missing='5-6')
+    >>> audit_gap(Gap("a", 0, 300), 150, "s").missing, audit_gap(Gap("a", 4, 6), 5, None).missing
+    ('1970-01-01T00:02:30', 'irregular: 4 -> 6')
+    """
+    before, after = (shown_number(n, time_unit) for n in (gap.before, gap.after))
+    difference = gap.after - gap.before
+    if difference % step:
+        return GapAudit(before, after, 0, f"irregular: {before} -> {after}")
+    first, last = gap.before + step, gap.after - step
+    ends = dict.fromkeys(shown_number(n, time_unit) for n in (first, last))
+    missing = ("-" if time_unit is None else " to ").join(ends)
+    return GapAudit(before, after, difference // step - 1, missing)
+
+
+def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
+    table = plan.meta.clips
+    results = {}
+    for name, clip in zip(table.names, plan.clips, strict=True):
+        results[name] = ClipAudit(
+            name,
+            first=clip.file_names[0],
+            last=clip.file_names[-1],
+            frames=len(clip.numbers),
+            first_number=shown_number(int(clip.numbers[0]), table.time_unit),
+            last_number=shown_number(int(clip.numbers[-1]), table.time_unit),
+        )
+    for gap in table.gaps():
+        results[gap.clip].gaps.append(audit_gap(gap, table.step, table.time_unit))
+    return list(results.values())
+
+
+def _examined(
+    plan: ConversionPlan, clip: Clip, path: str, result: ClipAudit
+) -> tuple[bytes, FileInfo]:
+    """Digest and header of a file."""
+    try:
+        if isinstance(clip, FileClip):
+            result.bytes_in += Path(path).stat().st_size
+            digest, info = _file_digest(path), clip.info
+        else:
+            data = read_file(path)
+            result.bytes_in += len(data)
+            digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
+            info = frame_decoder(path).inspect(data, path, plan.settings.read_options)
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
+    return digest, info
+
+
+def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
+    """Raise what would stop the conversion at this file."""
+    if info.is_clip and not isinstance(clip, FileClip):
+        raise SourceError(
+            f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
+        )
+    check_format(plan, PixelRule(plan.settings).result_format(info.frame_format, path), path)
+
+
+def _file_digest(path: str) -> bytes:
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    with open(path, "rb") as file:
+        while piece := file.read(LARGE_READ_BYTES):
+            digest.update(piece)
+    return digest.digest()
+
+
+def _count(result: ClipAudit, info: FileInfo) -> None:
+    size = f"{info.frame_format.height}x{info.frame_format.width}"
+    counted = [(result.formats, info.kind), (result.sizes, size), (result.modes, info.mode)]
+    for counts, what in [*counted, *((result.notes, note) for note in info.notes)]:
+        counts[what] = counts.get(what, 0) + 1

@@ -1,0 +1,217 @@
+"""The clips of a listing, once their first headers have been read.
+
+Only then is it known whether `walk_1.tif` and `walk_2.tif` are two frames or two stacks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from framewin.errors import FrameFormatError, SourceError
+from framewin.schema import Int64Array
+from framewin.sources import CLIP_SUFFIXES, clip_decoder, frame_decoder, suffix_of
+from framewin.sources.info import FileInfo, ReadOptions
+from framewin.sources.listing import ListedClip, ListedFile, Listing, named_files
+
+_LARGEST_COMMON_STEP = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A frame, or a whole file of frames, that was left out because it is damaged."""
+
+    file: str
+    """Path of the file."""
+    clip: str
+    number: int | None
+    """Frame number; None where a clip, or its end, is lost."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileClip:
+    """The frames of one file that is a clip by itself."""
+
+    name: str
+    folder: Path
+    file_name: str
+    info: FileInfo
+    numbers: Int64Array
+    """Increasing, one per frame."""
+    indices: Int64Array
+    """Which of the file's frames they are."""
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return f"{self.folder}{os.sep}{self.file_name}"
+
+    @property
+    def file_names(self) -> Sequence[str]:
+        """The file's name, once per frame."""
+        return [self.file_name] * len(self.numbers)
+
+    def paths(self, begin: int, end: int) -> list[str]:
+        """The file's path, once for each of the frames [begin, end)."""
+        return [self.path] * (min(end, len(self.numbers)) - begin)
+
+
+Clip = ListedClip | FileClip
+
+
+@dataclass(slots=True, eq=False)
+class Resolved:
+    """Clips, each with what its first readable frame is like."""
+
+    clips: list[Clip]
+    infos: list[FileInfo]
+    damaged: list[Damaged]
+
+    def add(self, clip: Clip, info: FileInfo) -> None:
+        """Add a clip behind the others."""
+        self.clips.append(clip)
+        self.infos.append(info)
+
+
+def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool) -> Resolved:
+    """Read the header of each clip's first frame, and of each file that is a clip by itself.
+
+    Args:
+        source: What was listed.
+        listing: Its clips.
+        options: How files are read.
+        gaps: Whether damaged files are left out; otherwise they are errors.
+
+    Raises:
+        SourceError: A file that is damaged or not what its suffix says.
+    """
+    found = Resolved([], [], [])
+    names = {listed.name for listed in listing.clips}
+    for listed in listing.clips:
+        if isinstance(listed, ListedFile):
+            _add_file(found, listed, options, gaps=gaps)
+        elif not _add_frames(found, listed, options, gaps=gaps):
+            # The first file is a clip by itself, so all of them are.
+            for file in _as_files(listed, source, names):
+                _add_file(found, file, options, gaps=gaps)
+    found.clips = _with_common_step(found.clips)
+    return found
+
+
+def read_info(path: str, options: ReadOptions) -> FileInfo:
+    """What a file holds, from its header.
+
+    Raises:
+        SourceError: Not readable, or not of the kind its suffix says.
+    """
+    try:
+        if suffix_of(path) in CLIP_SUFFIXES:
+            return clip_decoder(path).inspect_clip(path, options)
+        decoder = frame_decoder(path)
+        with open(path, "rb") as file:
+            return decoder.inspect(decoder.header(file), path, options)
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
+
+
+def is_clip(path: str, options: ReadOptions) -> bool:
+    """Whether a file holds a clip by itself; of one that cannot be read, no."""
+    try:
+        return read_info(path, options).is_clip
+    except SourceError:
+        return False
+
+
+def unreadable(path: str, exc: OSError) -> SourceError:
+    """The error for a source file that the system does not let us read."""
+    return SourceError(f"{path} cannot be read: {exc.strerror or exc}")
+
+
+def without(clip: Clip, positions: Sequence[int]) -> Clip:
+    """A clip without some of its frames."""
+    kept = np.setdiff1d(np.arange(len(clip.numbers)), positions)
+    if isinstance(clip, FileClip):
+        return replace(clip, numbers=clip.numbers[kept], indices=clip.indices[kept])
+    names = [clip.file_names[i] for i in kept]
+    return replace(clip, file_names=names, numbers=clip.numbers[kept])
+
+
+def _add_frames(found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps: bool) -> bool:
+    """Add a clip of files of one frame each; False where they turn out to be clips themselves."""
+    lost: list[Damaged] = []
+    info: FileInfo | None = None
+    while info is None and len(lost) < len(clip.numbers):
+        [path] = clip.paths(len(lost), len(lost) + 1)
+        try:
+            info = read_info(path, options)
+        except SourceError as exc:
+            if not gaps or isinstance(exc, FrameFormatError):
+                raise
+            lost.append(Damaged(path, clip.name, int(clip.numbers[len(lost)]), str(exc)))
+    if info is not None and info.is_clip:
+        return False
+    found.damaged += lost
+    if info is not None:
+        found.add(without(clip, range(len(lost))) if lost else clip, info)
+    return True
+
+
+def _as_files(clip: ListedClip, source: Path, names: set[str]) -> list[ListedFile]:
+    relative = clip.folder.relative_to(source).as_posix()
+    places = [("" if relative == "." else relative, name) for name in clip.file_names]
+    return [file for _, file in named_files(source, places, names - {clip.name})]
+
+
+def _add_file(found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: bool) -> None:
+    try:
+        info = clip_decoder(file.path).inspect_clip(file.path, options)
+        if info.frames > options.max_pixels:
+            raise SourceError(
+                f"{file.path} claims {info.frames:,} frames, more than the "
+                f"{options.max_pixels:,} allowed; raise --max-pixels if it is right"
+            )
+        if info.cut is not None and not gaps:
+            raise SourceError(
+                f"{file.path} {info.cut}, it is cut short; copy it again, or keep what there is "
+                "by --on-error gap"
+            )
+    except OSError as exc:
+        raise unreadable(file.path, exc) from exc
+    except SourceError as exc:
+        if not gaps:
+            raise
+        found.damaged.append(Damaged(file.path, file.name, None, str(exc)))
+        return
+    if info.cut is not None:
+        found.damaged.append(Damaged(file.path, file.name, None, info.cut))
+    indices = np.arange(info.frames, dtype=np.int64)
+    numbers = indices if info.numbers is None else info.numbers
+    found.add(FileClip(file.name, file.folder, file.file_name, info, numbers, indices), info)
+
+
+def _with_common_step(clips: list[Clip]) -> list[Clip]:
+    """Stretch the numbers of files whose usual steps differ, for a store has but one step.
+
+    That is so where the frame rate of one varies: its numbers are time stamps in ticks.
+    """
+    steps = {clip.info.step for clip in clips if isinstance(clip, FileClip)}
+    common = math.lcm(*steps) if steps else 1
+    if len(steps) < 2:
+        return clips
+    if common > _LARGEST_COMMON_STEP:
+        raise SourceError(
+            f"{len(steps)} videos of variable frame rate have no common step; convert them into "
+            "stores of their own"
+        )
+    return [
+        replace(clip, numbers=clip.numbers * (common // clip.info.step))
+        if isinstance(clip, FileClip)
+        else clip
+        for clip in clips
+    ]

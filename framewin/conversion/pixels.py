@@ -1,0 +1,202 @@
+"""What happens to a frame between decoding and the store: crop, alpha, colours, size.
+
+In this order, each only if asked for. Integers are rounded half up, and no step leaves the
+frame's dtype:
+
+- crop: rows and columns, half-open.
+- background: `(colour * alpha + background * (full - alpha)) / full` of each channel.
+- mode gray: 0.299 R + 0.587 G + 0.114 B (BT.601). Mode rgb: gray three times.
+- size: an axis that shrinks is averaged over the area of each new pixel, one that grows is
+  interpolated bilinearly, each channel by itself; palette indices are taken from the nearest
+  pixel, for a mean of indices is no index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from framewin.conversion.settings import ConvertSettings
+from framewin.errors import FrameFormatError
+from framewin.schema import FrameFormat
+
+_LUMA = (299, 587, 114)
+# Sums of weights that are no binary fractions may miss a half by far less than this.
+_HALF_UP = 1e-6
+_GRAY, _GRAY_ALPHA, _RGB, _RGBA = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class PixelRule:
+    """The part of the settings that changes pixels."""
+
+    settings: ConvertSettings
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether frames are stored as they are decoded."""
+        chosen = self.settings
+        return (
+            not chosen.drop_alpha
+            and (chosen.mode, chosen.background, chosen.crop, chosen.size)
+            == ("keep",) + (None,) * 3
+        )
+
+    def result_format(self, form: FrameFormat, path: str) -> FrameFormat:
+        """What a frame of this format becomes.
+
+        Raises:
+            FrameFormatError: The frame does not allow what is asked for; `path` names it.
+        """
+        height, width = self._cropped(form, path)
+        channels = self._channels(form.channels, path)
+        if self.settings.size is not None:
+            height, width = self.settings.size
+        return FrameFormat(height, width, channels, form.dtype)
+
+    def apply(self, frame: np.ndarray, out: np.ndarray, path: str) -> None:
+        """Write what a decoded frame, (H, W, C), becomes into `out`."""
+        chosen = self.settings
+        if chosen.crop is not None:
+            top, bottom, left, right = chosen.crop
+            frame = frame[top:bottom, left:right]
+        if chosen.mode == "rgb" and frame.shape[-1] in (_GRAY, _GRAY_ALPHA):
+            frame = np.concatenate([frame[..., :1]] * 3 + [frame[..., 1:]], axis=-1)
+        if frame.shape[-1] in (_GRAY_ALPHA, _RGBA):
+            frame = self._without_alpha(frame, path)
+        if chosen.mode == "gray" and frame.shape[-1] in (_RGB, _RGBA):
+            frame = np.concatenate([_luma(frame[..., :3]), frame[..., 3:]], axis=-1)
+        if chosen.size is not None:
+            frame = _fitted(frame, chosen.size, chosen.fit, nearest=chosen.palette == "index")
+        out[:] = frame
+
+    def _cropped(self, form: FrameFormat, path: str) -> tuple[int, int]:
+        if self.settings.crop is None:
+            return form.height, form.width
+        top, bottom, left, right = self.settings.crop
+        if bottom > form.height or right > form.width:
+            raise FrameFormatError(
+                f"{path} has {form.height}x{form.width} pixels, too few for --crop "
+                f"{top}:{bottom},{left}:{right}; crop less"
+            )
+        return bottom - top, right - left
+
+    def _channels(self, channels: int, path: str) -> int:
+        mode = self.settings.mode
+        has_alpha = channels in (_GRAY_ALPHA, _RGBA)
+        background = self.settings.background
+        laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
+        if laid and len(set(background or ())) > 1:
+            raise FrameFormatError(
+                f"{path} is gray, --background {','.join(map(str, background or ()))} is not; try "
+                "--mode rgb"
+            )
+        alpha = has_alpha and not self.settings.drop_alpha and background is None
+        gray = channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
+        return (_GRAY if gray else _RGB) + alpha
+
+    def _without_alpha(self, frame: np.ndarray, path: str) -> np.ndarray:
+        chosen = self.settings
+        colours, alpha = frame[..., :-1], frame[..., -1:]
+        full = _full(frame.dtype)
+        if chosen.drop_alpha:
+            if (alpha != full).any():
+                raise FrameFormatError(
+                    f"{path} is transparent in {np.count_nonzero(alpha != full)} pixels, which "
+                    "--drop-alpha would show; try --background R,G,B"
+                )
+            return colours
+        if chosen.background is None:
+            return frame
+        if colours.shape[-1] == 1:
+            background = _luma(np.array([[chosen.background]], np.uint8))[0, 0]
+        else:
+            background = np.array(chosen.background)
+        return _blended(colours, alpha, background)
+
+
+def _full(dtype: np.dtype) -> float | int:
+    return int(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+
+
+def _blended(colours: np.ndarray, alpha: np.ndarray, background: np.ndarray) -> np.ndarray:
+    full = _full(colours.dtype)
+    if colours.dtype.kind == "f":
+        light = background.astype(np.float64) / 255
+        mixed: np.ndarray = colours * alpha + light * (1 - alpha)
+        return mixed.astype(colours.dtype)
+    wide = alpha.astype(np.int64)
+    behind = background.astype(np.int64) * (int(full) // 255)
+    blended: np.ndarray = (colours * wide + behind * (full - wide) + full // 2) // full
+    return blended.astype(colours.dtype)
+
+
+def _luma(colours: np.ndarray) -> np.ndarray:
+    """(H, W, 3) to (H, W, 1) by BT.601."""
+    weighted: np.ndarray
+    if colours.dtype.kind == "f":
+        weighted = colours.astype(np.float64) @ np.array(_LUMA) / 1000
+    else:
+        red, green, blue = (colours[..., i].astype(np.uint32) * _LUMA[i] for i in range(3))
+        weighted = (red + green + blue + 500) // 1000
+    return weighted.astype(colours.dtype)[..., np.newaxis]
+
+
+def _fitted(frame: np.ndarray, size: tuple[int, int], fit: str, *, nearest: bool) -> np.ndarray:
+    height, width = frame.shape[:2]
+    if fit == "crop":
+        # As much of the middle as has the new proportions.
+        rows = min(height, max(1, _rounded(width * size[0], size[1])))
+        columns = min(width, max(1, _rounded(height * size[1], size[0])))
+        top, left = (height - rows) // 2, (width - columns) // 2
+        frame = frame[top : top + rows, left : left + columns]
+    if fit != "pad":
+        return _resized(frame, size, nearest=nearest)
+    rows = min(size[0], max(1, _rounded(height * size[1], width)))
+    columns = min(size[1], max(1, _rounded(width * size[0], height)))
+    padded = np.zeros((*size, frame.shape[-1]), frame.dtype)
+    top, left = (size[0] - rows) // 2, (size[1] - columns) // 2
+    inner = _resized(frame, (rows, columns), nearest=nearest)
+    padded[top : top + rows, left : left + columns] = inner
+    return padded
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def _resized(frame: np.ndarray, size: tuple[int, int], *, nearest: bool) -> np.ndarray:
+    height, width = frame.shape[:2]
+    if (height, width) == size:
+        return frame
+    if nearest:
+        rows, columns = _nearest(height, size[0]), _nearest(width, size[1])
+        picked: np.ndarray = frame[rows[:, np.newaxis], columns]
+        return picked
+    flat = frame.reshape(height, -1).astype(np.float64)
+    narrow = (_weights(height, size[0]) @ flat).reshape(size[0], width, -1)
+    resized: np.ndarray = _weights(width, size[1]) @ narrow
+    if frame.dtype.kind in "iu":
+        resized = np.floor(resized + 0.5 + _HALF_UP)
+    return resized.astype(frame.dtype)
+
+
+@lru_cache(maxsize=16)
+def _weights(before: int, after: int) -> np.ndarray:
+    """Share of each old pixel of an axis in each new one, (after, before)."""
+    if after <= before:
+        edges = np.arange(after + 1) * (before / after)
+        starts = np.maximum(edges[:-1, np.newaxis], np.arange(before))
+        ends = np.minimum(edges[1:, np.newaxis], np.arange(1, before + 1))
+        overlap: np.ndarray = np.maximum(ends - starts, 0) * (after / before)
+        return overlap
+    places = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
+    shares: np.ndarray = np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
+    return shares
+
+
+def _nearest(before: int, after: int) -> np.ndarray:
+    """Index of the old pixel of an axis in whose area each new one has its middle."""
+    return (2 * np.arange(after) + 1) * before // (2 * after)

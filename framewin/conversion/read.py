@@ -1,0 +1,233 @@
+"""Rows of a plan as frames: decoded, checked and brought to the store's format."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from framewin.conversion.clips import Damaged, FileClip, unreadable
+from framewin.conversion.pixels import PixelRule
+from framewin.conversion.plan import ConversionPlan, check_format
+from framewin.errors import FrameFormatError, SourceError
+from framewin.sources import clip_decoder, frame_decoder
+
+SMALL_FILE_BYTES = 2**16
+LARGE_READ_BYTES = 2**23
+
+
+class FrameReader:
+    """Reads blocks of rows, in several threads.
+
+    Blocks must be started in row order: a file of several frames is decoded from its beginning,
+    so the block that holds later frames waits for the one before it.
+    """
+
+    def __init__(self, plan: ConversionPlan) -> None:
+        self.plan = plan
+        self.damaged: dict[int, Damaged] = {}
+        """Row -> what is wrong with it, where damage leaves gaps."""
+        self._options = plan.settings.read_options
+        self._rule = PixelRule(plan.settings)
+        self._plain = self._rule.changes_nothing
+        self._gaps = plan.settings.on_error == "gap"
+        self._files = {
+            index: _OpenClip(clip)
+            for index, clip in enumerate(plan.clips)
+            if isinstance(clip, FileClip)
+        }
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def read(self, begin: int, end: int, out: np.ndarray) -> int:
+        """Fill `out`, (end - begin, H, W, C), with rows [begin, end); returns the bytes read.
+
+        Where damage leaves gaps, a damaged row is noted in `damaged`, and `out` holds nothing
+        of use in its place.
+
+        Raises:
+            SourceError: A frame is damaged, and that is to stop the conversion.
+            FrameFormatError: A frame is not like the first one.
+        """
+        try:
+            return self._read(begin, end, out)
+        except BaseException:
+            with self._changed:
+                self._stopped = True
+                self._changed.notify_all()
+            raise
+
+    def _read(self, begin: int, end: int, out: np.ndarray) -> int:
+        bytes_in = 0
+        row = begin
+        for index, first, last in self.plan.pieces(begin, end):
+            frames = out[row - begin : row - begin + last - first]
+            if index in self._files:
+                bytes_in += self._read_file(self._files[index], first, last, frames, row)
+            else:
+                paths = self.plan.clips[index].paths(first, last)
+                for offset, (path, frame) in enumerate(zip(paths, frames, strict=True)):
+                    bytes_in += self._read_frame(path, frame, row + offset)
+            row += last - first
+        return bytes_in
+
+    def _read_frame(self, path: str, out: np.ndarray, row: int) -> int:
+        data = b""
+        try:
+            data = read_file(path)
+            self._decode(data, out, path)
+        except OSError as exc:
+            self._note(row, path, unreadable(path, exc))
+        except SourceError as exc:
+            self._note(row, path, exc)
+        return len(data)
+
+    def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
+        decoder = frame_decoder(path)
+        form = decoder.inspect(data, path, self._options).frame_format
+        if self._plain:
+            check_format(self.plan, form, path)
+            decoder.decode(data, out, path, self._options)
+            return
+        check_format(self.plan, self._rule.result_format(form, path), path)
+        frame = np.empty(form.shape, form.dtype)
+        decoder.decode(data, frame, path, self._options)
+        self._rule.apply(frame, out, path)
+
+    def _read_file(
+        self, opened: _OpenClip, first: int, last: int, out: np.ndarray, row: int
+    ) -> int:
+        clip = opened.clip
+        result = self._rule.result_format(clip.info.frame_format, clip.path)
+        check_format(self.plan, result, clip.path)
+        with self._turn(opened, first, last):
+            if opened.frames is None:
+                opened.frames = clip_decoder(clip.path).read_clip(clip.path, self._options)
+            for offset, index in enumerate(clip.indices[first:last].tolist()):
+                frame = opened.frame(index)
+                if isinstance(frame, SourceError):
+                    self._note(row + offset, clip.path, frame)
+                else:
+                    self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})")
+            if last == len(clip.numbers):
+                opened.close()
+        return Path(clip.path).stat().st_size if first == 0 else 0
+
+    @contextmanager
+    def _turn(self, opened: _OpenClip, first: int, last: int) -> Iterator[None]:
+        """Wait until the frames before `first` have been read."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or opened.done == first)
+            if self._stopped:
+                raise SourceError(f"{opened.clip.path} was not read to its end")
+        yield
+        with self._changed:
+            opened.done = last
+            self._changed.notify_all()
+
+    def _note(self, row: int, path: str, exc: SourceError) -> None:
+        # A frame of another format is no damage: leaving it out would be a decision of the user's.
+        if not self._gaps or isinstance(exc, FrameFormatError):
+            raise exc
+        clips = self.plan.meta.clips
+        rows = np.array([row])
+        name = clips.names[int(clips.clips_of(rows)[0])]
+        number = int(clips.frame_numbers(rows)[0])
+        with self._changed:
+            self.damaged[row] = Damaged(path, name, number, str(exc))
+
+
+def sample(plan: ConversionPlan, size: int, count: int) -> Iterator[np.ndarray]:
+    """Some runs of at most `size` rows, spread evenly: (n, H, W, C) each, damaged ones left out.
+
+    Of files that are decoded from their beginning, the beginning.
+    """
+    reader = FrameReader(plan)
+    starts = plan.meta.clips.clip_starts
+    total = plan.meta.clips.num_frames
+    rows = np.linspace(0, max(0, total - size), min(count, -(-total // size))).astype(np.int64)
+    owners = plan.meta.clips.clips_of(rows)
+    begins = {
+        int(starts[owner]) if isinstance(plan.clips[owner], FileClip) else int(row)
+        for row, owner in zip(rows, owners, strict=True)
+    }
+    for begin in sorted(begins):
+        clip = int(plan.meta.clips.clips_of(np.array([begin]))[0])
+        end = min(begin + size, int(starts[clip]) + len(plan.clips[clip].numbers))
+        frames = np.empty(
+            (end - begin, *plan.meta.frame_format.shape), plan.meta.frame_format.dtype
+        )
+        try:
+            reader.read(begin, end, frames)
+        except SourceError:
+            continue
+        yield frames
+
+
+class _OpenClip:
+    """A file of several frames, somewhere on the way from its first to its last."""
+
+    def __init__(self, clip: FileClip) -> None:
+        self.clip = clip
+        self.frames: Iterator[np.ndarray | SourceError] | None = None
+        self.done = 0
+        self._position = 0
+        self._failed: SourceError | None = None
+
+    def frame(self, index: int) -> np.ndarray | SourceError:
+        """A frame of the file that lies behind those asked for before."""
+        frame: np.ndarray | SourceError | None = None
+        assert self.frames is not None
+        while self._position <= index and self._failed is None:
+            try:
+                frame = next(self.frames, None)
+            except SourceError as exc:
+                self._failed = exc
+            except OSError as exc:
+                self._failed = unreadable(self.clip.path, exc)
+            else:
+                if frame is None:
+                    self._failed = SourceError(
+                        f"{self.clip.path} ends behind {self._position} of "
+                        f"{self.clip.info.frames} frames; copy it again or remove it"
+                    )
+                self._position += 1
+        if frame is None:
+            assert self._failed is not None
+            return self._failed
+        return frame if isinstance(frame, SourceError) else self._checked(frame, index)
+
+    def _checked(self, frame: np.ndarray, index: int) -> np.ndarray | SourceError:
+        """The frame, if it is what the file's header promised: streams may change their size."""
+        form = self.clip.info.frame_format
+        if frame.shape == form.shape and frame.dtype == form.dtype:
+            return frame
+        return SourceError(
+            f"{self.clip.path} (frame {index}) is {frame.shape} {frame.dtype}, the file's header "
+            f"says {form}; split the file where its frames change"
+        )
+
+    def close(self) -> None:
+        """Release the file."""
+        self.frames = iter(())
+
+
+def read_file(path: str) -> bytes:
+    """All bytes of a file, in as few system calls as can be.
+
+    Threads that decode small frames wait for each other at every call that releases the
+    interpreter lock; `open(path, "rb").read()` makes twice as many.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(descriptor, SMALL_FILE_BYTES)]
+        if len(pieces[0]) == SMALL_FILE_BYTES:
+            while piece := os.read(descriptor, LARGE_READ_BYTES):
+                pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,266 @@
+"""JPEG, BMP, WebP and GIF, decoded by Pillow; WebP and GIF may hold several frames.
+
+Colours are stored as they are coded: no orientation, gamma or colour profile is applied.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from framewin.errors import SourceError
+from framewin.schema import FrameFormat
+from framewin.sources import suffix_of
+from framewin.sources.info import (
+    FileInfo,
+    ReadOptions,
+    check_kind,
+    check_pixels,
+    orientation_note,
+)
+
+_KINDS = {
+    ".jpg": ("JPEG", "JpegImagePlugin", "JpegImageFile"),
+    ".jpeg": ("JPEG", "JpegImagePlugin", "JpegImageFile"),
+    ".bmp": ("BMP", "BmpImagePlugin", "BmpImageFile"),
+    ".webp": ("WebP", "WebPImagePlugin", "WebPImageFile"),
+    ".gif": ("GIF", "GifImagePlugin", "GifImageFile"),
+}
+_CHANNELS = {"1": 1, "L": 1, "LA": 2, "P": 3, "RGB": 3, "RGBA": 4}
+"""Pillow's mode -> channels once decoded."""
+_MODES = {"1": "gray, 1 bits", "L": "gray, 8 bits", "LA": "gray and alpha, 8 bits"}
+_GIF_HEADER_BYTES = 13
+_GIF_IMAGE, _GIF_EXTENSION, _GIF_TRAILER = 0x2C, 0x21, 0x3B
+_GIF_GRAPHIC_CONTROL = 0xF9
+_GIF_TO_BACKGROUND = 2
+_JPEG_END = b"\xff\xd9"
+_NO_PIXELS = bytes(range(1, 251)) * 16
+_CORNER = 4
+
+
+def header(file: BinaryIO) -> bytes:
+    """All of a file: these are small, and Pillow wants to look where it likes."""
+    return file.read()
+
+
+def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
+    """What the file holds, from its header.
+
+    Raises:
+        SourceError: Not of the kind its suffix says, too large, or in a mode that is not stored.
+    """
+    kind = _KINDS[suffix_of(path)][0]
+    check_kind(data, path, kind)
+    if kind == "GIF":
+        return _inspect_gif(data, path, options)
+    if kind == "WebP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+    image = _open(data, path)
+    check_pixels(image.height, image.width, path, options)
+    if image.mode not in _CHANNELS:
+        raise SourceError(
+            f"{path} has {image.mode} pixels; expected gray, RGB or RGBA, convert it first"
+        )
+    channels = _CHANNELS[image.mode] + (image.mode == "P" and "transparency" in image.info)
+    if image.mode == "P" and options.palette == "index":
+        channels = 1
+    frames = getattr(image, "n_frames", 1)
+    return FileInfo(
+        FrameFormat(image.height, image.width, channels, "uint8"),
+        kind,
+        _MODES.get(image.mode, f"{image.mode.replace('P', 'palette', 1)}, 8 bits"),
+        _notes(image),
+        is_clip=frames > 1,
+        frames=frames,
+    )
+
+
+def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
+    """Decode a file of a single frame into `out`, (H, W, C).
+
+    Raises:
+        SourceError: The file is damaged.
+    """
+    image = _open(data, path)
+    if getattr(image, "n_frames", 1) > 1:
+        raise SourceError(
+            f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
+            "--exclude"
+        )
+    _fill(out, _load(image, path), options)
+    if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
+        _check_end(data, out, path)
+
+
+def _check_end(data: bytes, pixels: np.ndarray, path: str) -> None:
+    """Refuse a JPEG file whose pixels end early, which libjpeg paints in one colour in silence.
+
+    It would take anything that stands before the end for pixels, if it missed some.
+    """
+    end = data.rfind(_JPEG_END)
+    longer = b"".join([data[:end], _NO_PIXELS, data[end:]])
+    again = np.asarray(_load(_open(longer, path), path)).reshape(pixels.shape)
+    if not np.array_equal(again, pixels):
+        raise SourceError(f"{path} ends before its pixels do; copy it again or remove it")
+
+
+def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
+    """What `read_clip` gives, from headers."""
+    return inspect(Path(path).read_bytes(), path, options)
+
+
+def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
+    """The frames of a GIF or WebP file, each as a viewer would show it.
+
+    Raises:
+        SourceError: A frame is damaged; those behind it may need it, so none of them is given.
+    """
+    data = Path(path).read_bytes()
+    info = inspect(data, path, options)
+    if not info.is_clip:
+        out = np.empty(info.frame_format.shape, info.frame_format.dtype)
+        decode(data, out, path, options)
+        yield out
+        return
+    image = _open(data, path)
+    for index in range(info.frames):
+        label = f"{path} (frame {index})"
+        _seek(image, index, label)
+        frame = np.asarray(_load(image, label).convert("RGBA"))
+        yield _shown(frame, info.frame_format, label)
+
+
+def _shown(frame: np.ndarray, form: FrameFormat, label: str) -> np.ndarray:
+    """An RGBA frame in the format that the file's header promised."""
+    if frame.shape[:2] != (form.height, form.width):
+        raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
+    if form.channels == 4:
+        return frame
+    if frame[..., 3].min() < 255:
+        raise SourceError(f"{label} is transparent against its header; repair or remove it")
+    return frame[..., :3]
+
+
+def _open(data: bytes, path: str) -> Any:
+    """A file as Pillow's image, of which only the header has been read.
+
+    The class of its kind is called directly: `Image.open` would compare the size with a limit
+    that the whole process shares.
+    """
+    kind, module, name = _KINDS[suffix_of(path)]
+    image_class = getattr(import_module(f"PIL.{module}"), name)
+    # Pillow raises nearly anything on damaged files.
+    try:
+        return image_class(io.BytesIO(data))
+    except Exception as exc:
+        raise SourceError(
+            f"{path} has a damaged {kind} header ({_reason(exc)}); repair or remove it"
+        ) from exc
+
+
+def _load(image: Any, path: str) -> Any:
+    try:
+        image.load()
+    except Exception as exc:
+        raise SourceError(
+            f"{path} cannot be decoded ({_reason(exc)}); repair or remove it"
+        ) from exc
+    return image
+
+
+def _seek(image: Any, index: int, path: str) -> None:
+    try:
+        image.seek(index)
+    except Exception as exc:
+        raise SourceError(
+            f"{path} cannot be decoded ({_reason(exc)}); repair or remove it"
+        ) from exc
+
+
+def _reason(exc: Exception) -> str:
+    return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+
+
+def _fill(out: np.ndarray, image: Any, options: ReadOptions) -> None:
+    if image.mode == "P" and options.palette != "index":
+        image = image.convert("RGBA" if out.shape[-1] == 4 else "RGB")
+    pixels = np.asarray(image)
+    if image.mode == "1":
+        pixels = pixels * np.uint8(255)
+    out[:] = pixels.reshape(out.shape)
+
+
+def _notes(image: Any) -> tuple[str, ...]:
+    profile = ("ICC profile",) if image.info.get("icc_profile") else ()
+    return (*profile, *orientation_note(image.info.get("exif") or b""))
+
+
+def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
+    """Frames, and whether any of them has a transparent colour, from the blocks alone."""
+    if options.palette == "index":
+        raise SourceError(
+            f"{path} is a GIF, whose frames are laid over each other as colours; --palette index "
+            "takes PNG, BMP and TIFF"
+        )
+    if len(data) < _GIF_HEADER_BYTES:
+        raise SourceError(f"{path} ends inside its GIF header; copy it again or remove it")
+    width, height = (int.from_bytes(data[at : at + 2], "little") for at in (6, 8))
+    check_pixels(height, width, path, options)
+    frames, transparent = _scan_gif(data, path, width, height)
+    if frames == 0:
+        raise SourceError(f"{path} holds no frame; remove it")
+    return FileInfo(
+        FrameFormat(height, width, 4 if transparent else 3, "uint8"),
+        "GIF",
+        "palette, 8 bits",
+        is_clip=True,
+        frames=frames,
+    )
+
+
+def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, bool]:
+    """Number of frames, and whether a transparent colour or an uncovered region shows."""
+    position = _GIF_HEADER_BYTES + _colour_table_bytes(data[10])
+    frames, transparent = 0, False
+    while position < len(data) and data[position] != _GIF_TRAILER:
+        block = data[position : position + 10]
+        if block[0] == _GIF_EXTENSION and len(block) > 4:
+            # Later frames show through to the first, unless one is cleared to the background.
+            clears = (block[3] >> 2) & 7 == _GIF_TO_BACKGROUND
+            through = frames == 0 and bool(block[3] & 1)
+            transparent |= block[1] == _GIF_GRAPHIC_CONTROL and (clears or through)
+            position += 2
+        elif block[0] == _GIF_IMAGE and len(block) == 10:
+            left, top, columns, rows = (
+                int.from_bytes(block[at : at + 2], "little") for at in (1, 3, 5, 7)
+            )
+            if left + columns > width or top + rows > height or min(columns, rows) < 1:
+                raise SourceError(
+                    f"{path} (frame {frames}) covers {rows}x{columns} at {top},{left} of "
+                    f"{height}x{width}; repair or remove it"
+                )
+            transparent |= frames == 0 and (columns, rows) != (width, height)
+            frames += 1
+            position += 10 + _colour_table_bytes(block[9]) + 1
+        else:
+            raise SourceError(f"{path} is damaged at byte {position}; repair or remove it")
+        position = _behind_blocks(data, position)
+    if position > len(data):
+        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+    return frames, transparent
+
+
+def _colour_table_bytes(flags: int) -> int:
+    return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _behind_blocks(data: bytes, position: int) -> int:
+    """The position behind a run of sub-blocks, past the end of the data where it is cut."""
+    while position < len(data) and data[position]:
+        position += data[position] + 1
+    return position + 1

@@ -1,0 +1,123 @@
+"""What is known of a file before its pixels are decoded, and of what kind it really is."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from framewin.errors import SourceError
+from framewin.schema import FrameFormat, Int64Array
+
+MAX_PIXELS = 2**28
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "PNG", ".png"),
+    (b"\xff\xd8\xff", "JPEG", ".jpg"),
+    (b"GIF87a", "GIF", ".gif"),
+    (b"GIF89a", "GIF", ".gif"),
+    (b"BM", "BMP", ".bmp"),
+    (b"II*\0", "TIFF", ".tif"),
+    (b"MM\0*", "TIFF", ".tif"),
+    (b"II+\0", "TIFF", ".tif"),
+    (b"MM\0+", "TIFF", ".tif"),
+    (b"\x93NUMPY", "NumPy", ".npy"),
+    (b"PK\x03\x04", "NumPy archive", ".npz"),
+    (b"\x1aE\xdf\xa3", "Matroska", ".mkv"),
+    (b"\x89HDF\r\n\x1a\n", "HDF5", ".h5"),
+    (b"%PDF-", "PDF", ".pdf"),
+)
+_ORIENTATION_TAG = 0x0112
+_IFD_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files are read; what happens to the pixels afterwards is not decided here."""
+
+    palette: str = "color"
+    """`"color"`, or `"index"` to keep the index into the palette as the value."""
+    stream: int | None = None
+    """Which stream of a file that holds several."""
+    max_pixels: int = MAX_PIXELS
+    """Pixels of a frame above which a file is refused before it is decoded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileInfo:
+    """What a file's header promises."""
+
+    frame_format: FrameFormat
+    """Of each frame, once decoded."""
+    kind: str
+    """The file's kind, such as "PNG"."""
+    mode: str
+    """Kind of pixels and bits as they are in the file, such as "palette, 8 bits"."""
+    notes: tuple[str, ...] = ()
+    """What is present in the file but not applied."""
+    is_clip: bool = False
+    """Whether the file is a clip by itself."""
+    frames: int = 1
+    numbers: Int64Array | None = None
+    """Frame number of each frame of a clip; 0, 1, 2, ... by default."""
+    step: int = 1
+    """Usual difference of neighbouring `numbers`."""
+    frame_seconds: str | None = None
+    """Time from one frame to the next of a video, in seconds, as a fraction."""
+    cut: str | None = None
+    """What shows that frames are missing at the end of the file."""
+
+
+def check_kind(data: bytes, path: str, kind: str) -> None:
+    """Raise SourceError, naming what it is, unless a file begins like its suffix says."""
+    found = kind_of(data)
+    if found is not None and found[0] == kind:
+        return
+    if not data:
+        raise SourceError(f"{path} is empty; expected a {kind} file, copy it again or remove it")
+    if found is None:
+        raise SourceError(
+            f"{path} starts with {data[:8]!r}; expected a {kind} file, copy it again or remove it"
+        )
+    raise SourceError(f"{path} is a {found[0]} file, not a {kind} file; rename it to {found[1]}")
+
+
+def kind_of(data: bytes) -> tuple[str, str] | None:
+    """Kind and usual suffix of a file, from its first bytes; None where they say nothing."""
+    for magic, kind, suffix in _MAGIC:
+        if data.startswith(magic):
+            return kind, suffix
+    if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"AVI "):
+        return ("WebP", ".webp") if data[8:12] == b"WEBP" else ("AVI", ".avi")
+    if data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        return ("QuickTime", ".mov") if data[4:12] != b"ftyp" + data[8:12] else ("MP4", ".mp4")
+    return None
+
+
+def check_pixels(height: int, width: int, path: str, options: ReadOptions) -> None:
+    """Raise SourceError unless a frame of this size may be decoded."""
+    if min(height, width) < 1:
+        raise SourceError(f"{path} claims {height}x{width} pixels; expected at least one")
+    if height * width > options.max_pixels:
+        raise SourceError(
+            f"{path} claims {height}x{width} pixels, more than the {options.max_pixels:,} "
+            "allowed; raise --max-pixels if it is right"
+        )
+
+
+def orientation_note(exif: bytes) -> tuple[str, ...]:
+    """A note on the orientation in EXIF data, where it is not upright."""
+    exif = exif.removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < 10:
+        return ()
+    [start] = struct.unpack_from(f"{order}I", exif, 4)
+    if start + 2 > len(exif):
+        return ()
+    [count] = struct.unpack_from(f"{order}H", exif, start)
+    for place in range(start + 2, start + 2 + count * _IFD_ENTRY_BYTES, _IFD_ENTRY_BYTES):
+        if place + _IFD_ENTRY_BYTES > len(exif):
+            break
+        tag, _, _, value = struct.unpack_from(f"{order}HHIH", exif, place)
+        if tag == _ORIENTATION_TAG and value != 1:
+            return (f"EXIF orientation {value}",)
+    return ()

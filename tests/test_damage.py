@@ -1,0 +1,182 @@
+"""Damaged frames: stop with the name, or leave gaps that everyone is told about; never zeros."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from framewin import (
+    Damaged,
+    FrameFormatError,
+    FrameWindowDataset,
+    SourceError,
+    StoreError,
+    convert,
+)
+from framewin.schema import Gap
+from framewin.stores import open_store
+from tests.conftest import MakeClips, make_frame, write_frames
+from tests.test_cli import framewin, rows
+
+
+def cut(path: Path, share: float = 0.5) -> Path:
+    """Leave only the first part of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    return path
+
+
+def test_damage_becomes_gaps(make_clips: MakeClips, tmp_path: Path) -> None:
+    """The frames that are left keep their numbers and pixels; the store says what is missing."""
+    source = make_clips({"a": range(40), "b": range(5, 25)}, shape=(20, 30, 3))
+    for name in ("a/frame_0.png", "a/frame_17.png", "a/frame_18.png", "b/frame_24.png"):
+        cut(source / name)
+    (source / "b" / "frame_10.png").write_bytes(b"")
+    report = convert(source, tmp_path / "clips.zarr", on_error="gap", workers=3)
+    assert (report.frames, report.step) == (55, 1)
+    assert report.gaps == [Gap("a", 16, 19), Gap("b", 9, 11)]
+    assert [(d.clip, d.number) for d in report.damaged] == [
+        ("a", 0), ("a", 17), ("a", 18), ("b", 10), ("b", 24),
+    ]  # fmt: skip
+    store = open_store(tmp_path / "clips.zarr")
+    numbers = store.meta.clips.frame_numbers(np.arange(55)).tolist()
+    kept = [n for n in range(1, 40) if n not in (17, 18)]
+    assert numbers == [*kept, *(n for n in range(5, 24) if n != 10)]
+    expected = [make_frame(int(row >= len(kept)), n, (20, 30, 3)) for row, n in enumerate(numbers)]
+    assert np.array_equal(store.frames.array, np.stack(expected))
+    recorded = store.meta.conversion
+    assert recorded["on_error"] == "gap"
+    assert [entry["file"] for entry in recorded["damaged"]][:2] == [
+        "a/frame_0.png",
+        "a/frame_17.png",
+    ]
+    assert "is cut short" in recorded["damaged"][1]["reason"]
+
+
+def test_no_window_holds_a_damaged_frame(make_clips: MakeClips, tmp_path: Path) -> None:
+    """The gap is one like any other."""
+    source = make_clips({"a": range(10)})
+    cut(source / "a" / "frame_4.png")
+    convert(source, tmp_path / "clips.zarr", on_error="gap")
+    ds = FrameWindowDataset(tmp_path / "clips.zarr", input_frames=2, predict_frames=1)
+    starts = [ds.window(i).input_frame_numbers[0] for i in range(len(ds))]
+    assert starts == [0, 1, 5, 6, 7]
+
+
+def test_the_step_stays(make_clips: MakeClips, tmp_path: Path) -> None:
+    """What is left of 0, 1, 2, 3 may look as if its step were two."""
+    source = make_clips({"a": range(4)})
+    cut(source / "a" / "frame_1.png")
+    report = convert(source, tmp_path / "clips.zarr", on_error="gap")
+    assert (report.step, report.gaps) == (1, [Gap("a", 0, 2)])
+
+
+def test_a_first_frame_without_a_header(make_clips: MakeClips, tmp_path: Path) -> None:
+    """The first frame that can be read decides the format; a lost clip is noted."""
+    source = make_clips({"a": range(3), "b": range(2)})
+    for name in ("a/frame_0.png", "b/frame_0.png", "b/frame_1.png"):
+        cut(source / name, 0.1)
+    report = convert(source, tmp_path / "clips.zarr", on_error="gap")
+    assert (report.clips, report.frames, len(report.damaged)) == (1, 2, 3)
+    assert isinstance(report.damaged[0], Damaged)
+    cut(source / "a" / "frame_1.png", 0.1)
+    cut(source / "a" / "frame_2.png")
+    with pytest.raises(SourceError, match=r"frames has no frame that is not damaged; the first: "):
+        convert(source, tmp_path / "again.zarr", on_error="gap")
+    assert not (tmp_path / "again.zarr.partial").exists()
+
+
+def test_another_format_is_no_damage(make_clips: MakeClips, tmp_path: Path) -> None:
+    """A frame of another size is never left out by itself."""
+    source = make_clips({"a": range(9)})
+    write_frames(source / "a", {"frame_3.png": make_frame(0, 3, (5, 6, 1))})
+    with pytest.raises(FrameFormatError, match=r"frame_3\.png is 5x6x1 uint8"):
+        convert(source, tmp_path / "clips.zarr", on_error="gap")
+
+
+def test_the_command_says_so(make_clips: MakeClips, tmp_path: Path) -> None:
+    """In the table, in JSON and by exit code 3; by default it stops with code 1."""
+    source = make_clips({"a": range(9)})
+    path = cut(source / "a" / "frame_3.png")
+    done = framewin("convert", source, tmp_path / "clips.zarr")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"framewin: {path} is cut short")
+    done = framewin("convert", source, tmp_path / "clips.zarr", "--on-error", "gap")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert rows(done.stdout)["damaged"] == "1 left out"
+    assert f"{path} is cut short" in done.stdout
+    assert rows(done.stdout)["gaps"] == "1 in 1 clips: a 2 -> 4"
+    done = framewin("convert", source, tmp_path / "b.zarr", "--on-error", "gap", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["frames"]) == (3, 8)
+    assert report["damaged"][0]["number"] == 3
+
+
+def test_a_header_that_is_damaged_is_damage(make_clips: MakeClips, tmp_path: Path) -> None:
+    """One wrong bit in the width is not taken for another size."""
+    source = make_clips({"a": range(5)})
+    path = source / "a" / "frame_2.png"
+    data = bytearray(path.read_bytes())
+    data[19] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=re.escape(f"{path} has a PNG header with a wrong check")):
+        convert(source, tmp_path / "clips.zarr")
+    report = convert(source, tmp_path / "clips.zarr", on_error="gap")
+    assert [damaged.number for damaged in report.damaged] == [2]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "gap"])
+def test_many_threads_never_wait_for_each_other(tmp_path: Path, on_error: str) -> None:
+    """Files of several frames are read in turn; where one is damaged all threads end."""
+    source = tmp_path / "in"
+    source.mkdir()
+    pages = np.arange(60 * 12 * 10, dtype=np.uint16).reshape(60, 12, 10)
+    for clip in range(6):
+        tifffile.imwrite(
+            source / f"{clip}.tif", pages + clip, photometric="minisblack", compression="zlib"
+        )
+    write_frames(
+        source / "still", {f"{n}.png": make_frame(0, n, (12, 10, 1), "uint16") for n in range(9)}
+    )
+    data = bytearray((source / "3.tif").read_bytes())
+    with tifffile.TiffFile(source / "3.tif") as tiff:
+        place = tiff.pages[20].dataoffsets[0]
+    data[place : place + 30] = b"\xff" * 30
+    (source / "3.tif").write_bytes(data)
+    command = (
+        "import sys, framewin, faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
+        "report = framewin.convert(*sys.argv[1:3], workers=9, on_error=sys.argv[3])\n"
+        "print(report.frames, [d.number for d in report.damaged])"
+    )
+    arguments = [sys.executable, "-c", command, source, tmp_path / "clips.zarr", on_error]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if on_error == "stop":
+        assert "SourceError" in done.stderr
+        assert "3.tif (page 20) is a damaged TIFF file" in done.stderr
+        return
+    assert done.stdout == "368 [20]\n", done.stderr
+    store = open_store(tmp_path / "clips.zarr")
+    rows_of_last = store.frames.array[299:359, ..., 0]
+    assert np.array_equal(rows_of_last, pages + 5)
+
+
+def test_a_disk_that_fills_up_ends_all_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of one file that wait for their turn are let go."""
+
+    def full(*args: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "a.npy", np.zeros((400, 30, 40), np.uint8))
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(StoreError, match="cannot be written: No space left on device"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", workers=7)

@@ -1,0 +1,367 @@
+"""JPEG, BMP, WebP, GIF, TIFF and arrays: exact against another reader, and damage refused."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from framewin import SourceError, convert
+from framewin.sources import clip_decoder, frame_decoder
+from framewin.sources.info import ReadOptions
+from framewin.stores import open_store
+
+COLOUR = ReadOptions()
+INDEX = ReadOptions(palette="index")
+
+
+def picture(
+    seed: int = 0, shape: tuple[int, ...] = (20, 28, 3), dtype: str = "uint8"
+) -> np.ndarray:
+    """Noise on a slope."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format=kind, **options)
+    return file.getvalue()
+
+
+def tiff_bytes(pages: np.ndarray, **options: object) -> bytes:
+    file = io.BytesIO()
+    tifffile.imwrite(file, pages, **options)
+    return file.getvalue()
+
+
+def one(data: bytes, name: str, options: ReadOptions = COLOUR) -> np.ndarray:
+    """A single frame, by header and decoder."""
+    decoder = frame_decoder(name)
+    form = decoder.inspect(data, name, options).frame_format
+    out = np.full(form.shape, 7, form.dtype)
+    decoder.decode(data, out, name, options)
+    return out
+
+
+def several(path: Path, options: ReadOptions = COLOUR) -> np.ndarray:
+    """All frames of a clip file, (T, H, W, C)."""
+    decoder = clip_decoder(path.name)
+    info = decoder.inspect_clip(str(path), options)
+    frames = list(decoder.read_clip(str(path), options))
+    assert all(isinstance(frame, np.ndarray) for frame in frames), frames
+    stack = np.stack(frames)
+    assert (stack.shape, stack.dtype) == (
+        (info.frames, *info.frame_format.shape),
+        info.frame_format.dtype,
+    )
+    return stack
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_jpeg(mode: str) -> None:
+    """What libjpeg gives, gray as one channel."""
+    data = saved(Image.fromarray(picture()).convert(mode), "jpeg", quality=90)
+    expected = imagecodecs.jpeg8_decode(data)
+    assert np.array_equal(one(data, "a.JPG"), expected.reshape(20, 28, -1))
+
+
+def test_orientation_is_reported_not_applied() -> None:
+    """EXIF says to turn it; the pixels stay as they are."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for kind, name in (("jpeg", "a.jpg"), ("webp", "a.webp"), ("png", "a.png")):
+        data = saved(Image.fromarray(picture()), kind, exif=exif)
+        assert frame_decoder(name).inspect(data, name, COLOUR).notes == ("EXIF orientation 6",)
+        assert one(data, name).shape == (20, 28, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"subsampling": 0}])
+@pytest.mark.parametrize("shape", [(64, 64, 3), (61, 67, 3), (64, 64)])
+def test_jpeg_that_ends_early(shape: tuple[int, ...], options: dict[str, object]) -> None:
+    """Pixels that are missing before a proper end are never one colour; a plain corner is fine."""
+    whole = saved(Image.fromarray(picture(shape=shape)), "jpeg", **options)
+    for share in (0.5, 0.7, 0.9):
+        with pytest.raises(SourceError, match=r"a\.jpg ends before its pixels do; copy it again"):
+            one(whole[: int(len(whole) * share)] + b"\xff\xd9", "a.jpg")
+    plain = picture(shape=shape)
+    plain[30:, 30:] = 7
+    data = saved(Image.fromarray(plain), "jpeg", **options)
+    expected = imagecodecs.jpeg8_decode(data)
+    assert np.array_equal(one(data, "a.jpg"), expected.reshape(*shape[:2], -1))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "RGB"])
+def test_bmp(mode: str) -> None:
+    """One bit is scaled to 0 and 255."""
+    image = Image.fromarray(picture()).convert(mode)
+    expected = np.asarray(image.convert("L" if mode == "1" else mode)).reshape(20, 28, -1)
+    assert np.array_equal(one(saved(image, "bmp"), "a.bmp"), expected)
+
+
+def test_bmp_palette() -> None:
+    """Colours, or indices."""
+    image = Image.fromarray(picture()).quantize(16)
+    data = saved(image, "bmp")
+    assert np.array_equal(one(data, "a.bmp"), np.asarray(image.convert("RGB")))
+    assert np.array_equal(one(data, "a.bmp", INDEX)[..., 0], np.asarray(image))
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_webp(channels: int, tmp_path: Path) -> None:
+    """Lossless is exact, also of all frames of an animation."""
+    pages = [picture(seed, (20, 28, channels)) for seed in range(3)]
+    images = [Image.fromarray(page) for page in pages]
+    lossless = {"lossless": True, "exact": True}
+    assert np.array_equal(one(saved(images[0], "webp", **lossless), "a.webp"), pages[0])
+    path = tmp_path / "a.webp"
+    path.write_bytes(saved(images[0], "webp", save_all=True, append_images=images[1:], **lossless))
+    data = path.read_bytes()
+    expected = [imagecodecs.webp_decode(data, index=i, hasalpha=channels == 4) for i in range(3)]
+    assert np.array_equal(several(path), np.stack(expected))
+
+
+def gif_bytes(transparency: bool = False, frames: int = 4) -> bytes:
+    images = [Image.fromarray(picture(seed)).quantize(32) for seed in range(frames)]
+    options = {"transparency": 3, "disposal": 2} if transparency else {}
+    return saved(images[0], "gif", save_all=True, append_images=images[1:], loop=0, **options)
+
+
+@pytest.mark.parametrize(("transparency", "channels"), [(False, 3), (True, 4)])
+def test_gif(tmp_path: Path, transparency: bool, channels: int) -> None:
+    """Every frame as it is shown, with an alpha channel where there is transparency."""
+    path = tmp_path / "a.gif"
+    path.write_bytes(gif_bytes(transparency))
+    frames = several(path)
+    assert frames.shape == (4, 20, 28, channels)
+    with Image.open(path) as image:
+        for index, frame in enumerate(frames):
+            image.seek(index)
+            assert np.array_equal(frame, image.convert("RGBA" if transparency else "RGB"))
+
+
+@pytest.mark.parametrize(
+    ("pages", "options"),
+    [
+        (picture(shape=(20, 28)), {}),
+        (picture(shape=(20, 28), dtype="uint16"), {"compression": "zlib", "predictor": True}),
+        (picture(dtype="uint16"), {"compression": "lzw", "photometric": "rgb"}),
+        (picture(shape=(20, 28, 4)), {"photometric": "rgb", "extrasamples": ["unassalpha"]}),
+        (picture(shape=(32, 48, 3)), {"photometric": "rgb", "tile": (16, 16)}),
+        (picture(dtype="uint16"), {"byteorder": ">", "photometric": "rgb", "bigtiff": True}),
+        (picture(shape=(20, 28)).astype(np.float32) / 7, {"compression": "zstd"}),
+    ],
+)
+def test_tiff(pages: np.ndarray, options: dict[str, object]) -> None:
+    """What was written, in its own dtype; so says another decoder."""
+    data = tiff_bytes(pages, **options)
+    frame = one(data, "a.tiff")
+    assert frame.dtype == pages.dtype
+    assert np.array_equal(frame, pages.reshape(*pages.shape[:2], -1))
+    assert np.array_equal(frame, imagecodecs.tiff_decode(data).reshape(frame.shape))
+
+
+def test_tiff_planes() -> None:
+    """Channels that are stored one behind the other."""
+    planes = picture(shape=(3, 20, 28))
+    data = tiff_bytes(planes, photometric="rgb", planarconfig="separate")
+    assert np.array_equal(one(data, "a.tif"), np.moveaxis(planes, 0, -1))
+
+
+def test_tiff_of_few_bits() -> None:
+    """One bit becomes 0 and 255; where 0 is white the scale is turned."""
+    bits = picture(shape=(20, 28)) > 127
+    data = tiff_bytes(bits, photometric="minisblack")
+    assert np.array_equal(one(data, "a.tif")[..., 0], bits * np.uint8(255))
+    gray = picture(shape=(20, 28))
+    data = tiff_bytes(gray, photometric="miniswhite")
+    assert np.array_equal(one(data, "a.tif")[..., 0], 255 - gray)
+
+
+def test_tiff_palette() -> None:
+    """Colours, or indices."""
+    image = Image.fromarray(picture()).quantize(200)
+    data = saved(image, "tiff")
+    assert np.array_equal(one(data, "a.tif"), np.asarray(image.convert("RGB")))
+    assert np.array_equal(one(data, "a.tif", INDEX)[..., 0], np.asarray(image))
+
+
+def test_stacks_and_single_pages(tmp_path: Path) -> None:
+    """A stack is a clip; single pages are frames of their folder's."""
+    pages = picture(shape=(5, 20, 28), dtype="uint16")
+    (tmp_path / "in" / "single").mkdir(parents=True)
+    for name in ("walk", "run_2"):
+        tifffile.imwrite(tmp_path / "in" / f"{name}.tif", pages, photometric="minisblack")
+    for index in range(3):
+        tifffile.imwrite(tmp_path / "in" / "single" / f"t{index}.tif", pages[index])
+    assert np.array_equal(several(tmp_path / "in" / "walk.tif")[..., 0], pages)
+    report = convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert (report.clips, report.frames) == (3, 13)
+    store = open_store(tmp_path / "clips.zarr")
+    assert store.meta.clips.names == ("run_2", "walk", "single")
+    expected = np.concatenate([pages, pages, pages[:3]])
+    assert np.array_equal(store.frames.array[..., 0], expected)
+    assert store.source_files(np.array([0, 9, 12])) == ["run_2.tif", "walk.tif", "single/t2.tif"]
+    tifffile.imwrite(tmp_path / "in" / "single" / "t3.tif", pages, photometric="minisblack")
+    with pytest.raises(SourceError, match=r"t3\.tif holds 5 pages in a place for single frames"):
+        convert(tmp_path / "in", tmp_path / "again.zarr")
+
+
+def test_stacks_beside_folders_of_their_names(tmp_path: Path) -> None:
+    """Clip names stay unique."""
+    pages = picture(shape=(3, 20, 28))
+    (tmp_path / "in" / "s1").mkdir(parents=True)
+    for name in ("s1.tif", "s2.tif"):
+        tifffile.imwrite(tmp_path / "in" / name, pages, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "in" / "s1" / "0.tif", pages[0])
+    convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert open_store(tmp_path / "clips.zarr").meta.clips.names == ("s1.tif", "s2", "s1")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", ">u2", "float32", "bool"])
+@pytest.mark.parametrize("shape", [(3, 20, 28), (3, 20, 28, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays(tmp_path: Path, dtype: str, shape: tuple[int, ...], order: str) -> None:
+    """Axes t, y, x and perhaps c, in either order of bytes and of elements."""
+    array = np.asarray((picture(shape=shape) > 99).astype(dtype), order=order)
+    np.save(tmp_path / "a.npy", array)
+    np.savez_compressed(tmp_path / "b.npz", x=array)
+    expected = array * np.uint8(255) if dtype == "bool" else array
+    for name in ("a.npy", "b.npz"):
+        assert np.array_equal(several(tmp_path / name), expected.reshape(3, 20, 28, -1))
+
+
+def test_arrays_of_one_frame_are_frames(tmp_path: Path) -> None:
+    """Files of (y, x) are frames by their numbers."""
+    for number in (2, 10, 1):
+        np.save(tmp_path / f"f{number}.npy", np.full((4, 5), number, np.uint16))
+    convert(tmp_path, tmp_path.parent / "clips.zarr")
+    frames = open_store(tmp_path.parent / "clips.zarr").frames.array
+    assert frames[:, 0, 0, 0].tolist() == [1, 2, 10]
+
+
+def test_archives_of_several_arrays(tmp_path: Path) -> None:
+    """Which there are is said; --stream chooses."""
+    np.savez(tmp_path / "a.npz", left=np.zeros((2, 4, 5), np.uint8), right=np.ones((3, 4, 5), "u1"))
+    with pytest.raises(SourceError, match=r"a\.npz holds several arrays \(0: left, 1: right\)"):
+        several(tmp_path / "a.npz")
+    assert several(tmp_path / "a.npz", ReadOptions(stream=1)).min() == 1
+    with pytest.raises(SourceError, match=r"a\.npz has no stream 2; it holds 0: left, 1: right"):
+        several(tmp_path / "a.npz", ReadOptions(stream=2))
+
+
+def npz(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return file.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+JPEG = saved(Image.fromarray(picture(shape=(64, 64, 3))), "jpeg")
+PICTURE = Image.fromarray(picture())
+TIFF = tiff_bytes(picture(shape=(3, 20, 28)), photometric="minisblack")
+LZW = tiff_bytes(picture(shape=(20, 28)), compression="lzw")
+MOVIE = npy(np.zeros((3, 4, 5), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.jpg", b"", "a.jpg is empty; expected a JPEG file, copy it again or remove it"),
+        ("a.jpg", saved(Image.fromarray(picture()), "png"), "a PNG file, not a JPEG file; rename"),
+        ("a.png", JPEG, "a.png is a JPEG file, not a PNG file; rename it to .jpg"),
+        ("a.tif", JPEG, "a.tif is a JPEG file, not a TIFF file; rename it to .jpg"),
+        ("a.gif", JPEG, "a.gif is a JPEG file, not a GIF file; rename it to .jpg"),
+        ("a.npy", JPEG, "a.npy is a JPEG file, not a NumPy file; rename it to .jpg"),
+        ("a.npz", MOVIE, "a.npz is a NumPy file, not a NumPy archive file; rename it to .npy"),
+        ("a.jpg", b"\xff\xd8\xff\xe0rubbish", "a.jpg has a damaged JPEG header ("),
+        ("a.jpg", JPEG[: len(JPEG) // 2], "a.jpg cannot be decoded (image file is truncated"),
+        (
+            "a.jpg",
+            saved(Image.fromarray(picture(shape=(20, 28, 4)), "CMYK"), "jpeg"),
+            "a.jpg has CMYK pixels; expected gray, RGB or RGBA, convert it first",
+        ),
+        ("a.bmp", saved(Image.fromarray(picture()), "bmp")[:-100], "a.bmp cannot be decoded ("),
+        ("a.webp", saved(Image.fromarray(picture()), "webp")[:-9], "a.webp is cut short at"),
+        ("a.gif", gif_bytes()[: len(gif_bytes()) // 2], "a.gif is cut short at"),
+        ("a.tif", TIFF[:-200], "a.tif is cut short: its 2068 bytes end before its directories do"),
+        ("a.tif", saved(PICTURE, "tiff")[:-9], "a.tif (page 0) has pixels that are missing or lie"),
+        ("a.tif", TIFF[:12], "a.tif is cut short: its 12 bytes end before its directories do"),
+        ("a.tif", LZW[:9] + b"\xff" * 9 + LZW[18:], "a.tif is"),
+        (
+            "a.tif",
+            tiff_bytes(picture(shape=(20, 28)).astype(np.int64)),
+            "a.tif has 1 samples of int64, MINISBLACK, for a pixel; expected gray, RGB or palette",
+        ),
+        ("a.npy", MOVIE[:-1], "a.npy is cut short: its array needs 60 bytes and has 59; copy it"),
+        (
+            "a.npy",
+            npy(np.zeros((3, 4, 5), int)),
+            "a.npy is an array of int64; expected uint8, uint16",
+        ),
+        ("a.npy", npy(np.zeros(5, np.uint8)), "a.npy is an array of shape (5,); expected (t, y, x"),
+        ("a.npy", npy(np.zeros((1, 2, 3, 5), "u1")), "has 5 channels as its last axis"),
+        ("a.npy", npy(np.array([[{}]])), "a.npy is an array of object; expected uint8"),
+        ("a.npz", npz(x=MOVIE)[:-30], "a.npz is a damaged archive ("),
+        ("a.npz", npz(x=MOVIE[:-5]), "a.npz is cut short: its array needs 60 bytes and has 55"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    """One line with the file, what was found, what was expected, what to do."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=re.escape(message)) as caught:
+        convert(tmp_path / name, tmp_path / "clips.zarr")
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])
+def test_bombs_are_refused_by_their_header(name: str, tmp_path: Path) -> None:
+    """The size is held against the limit before anything is decoded."""
+    kind = {"jpg": "jpeg", "tif": "tiff"}.get(name[2:], name[2:])
+    image = Image.fromarray(picture(shape=(20, 28)))
+    data = npy(np.zeros((2, 20, 28), "u1")) if kind == "npy" else saved(image, kind)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=re.escape(f"{name} claims 20x28 pixels, more than the ")):
+        convert(tmp_path / name, tmp_path / "clips.zarr", max_pixels=20 * 28 - 1)
+    convert(tmp_path / name, tmp_path / "clips.zarr", max_pixels=20 * 28)
+
+
+def test_damage_in_one_page_leaves_the_others(tmp_path: Path) -> None:
+    """With --on-error gap only the damaged page of a stack is left out."""
+    pages = picture(shape=(5, 20, 28))
+    data = bytearray(tiff_bytes(pages, photometric="minisblack", compression="zlib"))
+    with tifffile.TiffFile(io.BytesIO(bytes(data))) as tiff:
+        place = tiff.pages[2].dataoffsets[0]
+    data[place : place + 40] = b"\xff" * 40
+    (tmp_path / "a.tif").write_bytes(data)
+    with pytest.raises(SourceError, match=r"a\.tif \(page 2\) is a damaged TIFF file"):
+        convert(tmp_path / "a.tif", tmp_path / "clips.zarr")
+    report = convert(tmp_path / "a.tif", tmp_path / "clips.zarr", on_error="gap")
+    assert [damaged.number for damaged in report.damaged] == [2]
+    frames = open_store(tmp_path / "clips.zarr").frames.array[..., 0]
+    assert np.array_equal(frames, pages[[0, 1, 3, 4]])
+
+
+def test_real_microscopy(real_data: Path, tmp_path: Path) -> None:
+    """Names with several dots and numbers; the pixels that Pillow reads."""
+    source = real_data / "trackpy_foam_tif"
+    convert(source, tmp_path / "clips.zarr")
+    frames = open_store(tmp_path / "clips.zarr").frames.array
+    for number, frame in enumerate(frames, start=1):
+        with Image.open(source / f"V1.75f3.125000{number}.tif") as image:
+            assert np.array_equal(frame[..., 0], np.asarray(image))
