@@ -72,7 +72,7 @@ def verify(
             ("frames", f"{report.frames:,}"),
             (
                 "checked",
-                f"{size_text(report.num_bytes)} in {report.seconds:.2f} s, {rate}/s",
+                f"{size} in {report.seconds:.2f} s, {rate}/s",
             ),
             ("damage", f"{len(report.damage)} places" if report.damage else "none"),
         ]
