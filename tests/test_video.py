@@ -112,7 +112,7 @@ def test_a_variable_frame_rate_is_seen(av: ModuleType, tmp_path: Path) -> None:
     info = inspect_clip(str(tmp_path / "v" / "odd.mkv"), ReadOptions())
     assert info.numbers is not None
     assert (info.numbers.tolist(), info.step) == ([0, 40, 80, 113, 153, 193], 40)
-    assert info.notes == ("variable frame rate",)
+    assert info.mode == "mpeg4 yuv420p, variable frame rate"
     report = convert(tmp_path / "v", tmp_path / "clips.zarr")
     assert (report.step, report.gaps) == (40, [Gap("odd", 80, 113)])
     clips = open_store(tmp_path / "clips.zarr").meta.clips

@@ -49,8 +49,8 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     return FileInfo(
         form,
         kind,
-        mode,
-        notes if regular else (*notes, "variable frame rate"),
+        mode if regular else f"{mode}, variable frame rate",
+        notes,
         is_clip=True,
         frames=len(stamps),
         numbers=(stamps - stamps[0]) // (usual if regular else 1),
