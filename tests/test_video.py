@@ -120,6 +120,19 @@ def test_a_variable_frame_rate_is_seen(av: ModuleType, tmp_path: Path) -> None:
     assert clips.names == ("even", "odd")
 
 
+@pytest.mark.parametrize("rate", [Fraction(30), Fraction(30000, 1001), Fraction(60), Fraction(24)])
+def test_rounded_stamps_are_one_rate(av: ModuleType, tmp_path: Path, rate: Fraction) -> None:
+    """Matroska rounds to milliseconds, 33 and 34 in turns: no gap but for dropped frames."""
+    numbers = [n for n in range(100) if n not in (7, 50, 51)]
+    write_video(av, tmp_path / "a.mkv", [round(1000 * n / rate) for n in numbers])
+    info = inspect_clip(str(tmp_path / "a.mkv"), ReadOptions())
+    assert info.numbers is not None
+    assert info.numbers.tolist() == numbers
+    assert (info.step, info.frame_seconds) == (1, str(1 / rate))
+    report = convert(tmp_path / "a.mkv", tmp_path / "clips.zarr")
+    assert report.gaps == [Gap("a", 6, 8), Gap("a", 49, 52)]
+
+
 def test_several_streams(av: ModuleType, tmp_path: Path) -> None:
     """Which there are is said; --stream chooses."""
     path = tmp_path / "two.mkv"
