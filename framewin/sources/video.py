@@ -34,6 +34,22 @@ _LEAST_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Packets:
+    """The packets of a stream."""
+
+    stamps: Int64Array
+    """When frames are shown, in ticks, increasing."""
+    carried: bool
+    """Whether decoded frames carry these stamps.
+
+    AVI has only those of decoding. In order they are the same times, but where frames are not
+    shown in the order of decoding a frame's own is a guess: such frames are counted.
+    """
+    count: int
+    """Of all packets, also of those that show nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Timing:
     """When frames are shown."""
 
@@ -75,20 +91,20 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     with _opened(path, options) as (container, stream):
         context = stream.codec_context
         check_pixels(context.height, context.width, path, options)
-        stamps, _ = _stamps(container, stream, path)
-        promised, timing = stream.frames, _timing(stamps, stream)
+        packets = _packets(container, stream, path)
+        promised, timing = stream.frames, _timing(packets.stamps, stream)
         form = _target(context, path).frame_format
         mode, kind = f"{context.name} {context.pix_fmt}", container.format.name.split(",")[0]
     notes = _rotation(path, options)
     # AVI counts the frames that were dropped, too.
-    held = int(stamps[-1]) + timing.usual if kind == "avi" else len(stamps)
+    held = int(packets.stamps[-1]) + timing.usual if kind == "avi" else packets.count
     return FileInfo(
         form,
         kind,
         mode if timing.step == 1 else f"{mode}, variable frame rate",
         notes,
         is_clip=True,
-        frames=len(stamps),
+        frames=len(packets.stamps),
         numbers=timing.numbers,
         step=timing.step,
         frame_seconds=str(timing.frame_seconds),
@@ -102,13 +118,13 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
     Behind damage all frames are errors up to the next one that needs no other.
     """
     with _opened(path, options) as (container, stream):
-        stamps, carried = _stamps(container, stream, path)
+        packets = _packets(container, stream, path)
     with _opened(path, options) as (container, stream):
         stream.thread_type = "AUTO"
         stream.codec_context.options = _STRICT
         target = _target(stream.codec_context, path)
-        read = _by_stamp if carried else _by_count
-        yield from read(_decoded(container, stream), stamps.tolist(), target)
+        read = _by_stamp if packets.carried else _by_count
+        yield from read(_decoded(container, stream), packets.stamps.tolist(), target)
 
 
 def _by_stamp(
@@ -205,21 +221,22 @@ def _described(stream: Any) -> str:
     return f"{context.name} {context.height}x{context.width}{rate}"
 
 
-def _stamps(container: Any, stream: Any, path: str) -> tuple[Int64Array, bool]:
-    """Presentation time stamps in order, and whether frames carry them.
-
-    AVI has only those of decoding. In order they are the same times, but where frames are not
-    shown in the order of decoding a frame's own is a guess: such frames are counted.
-    """
-    times = [(p.pts, p.dts) for p in container.demux(stream) if p.size and not p.is_discard]
+def _packets(container: Any, stream: Any, path: str) -> _Packets:
+    """What the packets of a stream say, without decoding them."""
+    times = [
+        (packet.pts, packet.dts, packet.size > 0 and not packet.is_discard)
+        for packet in container.demux(stream)
+        if packet.size or packet.dts is not None  # the last one only flushes the decoder
+    ]
     reordered = "avi" in container.format.name and stream.codec_context.has_b_frames
-    carried = not reordered and all(pts is not None for pts, _ in times)
-    stamps = [pts if carried else dts for pts, dts in times]
+    shown = [(pts, dts) for pts, dts, is_shown in times if is_shown]
+    carried = not reordered and all(pts is not None for pts, _ in shown)
+    stamps = [pts if carried else dts for pts, dts in shown]
     if not stamps:
         raise SourceError(f"{path} holds no frame; remove it")
     if None in stamps or len(set(stamps)) < len(stamps):
         raise SourceError(f"{path} has frames without times of their own; write it again as .mkv")
-    return np.array(sorted(stamps), dtype=np.int64), carried
+    return _Packets(np.array(sorted(stamps), dtype=np.int64), carried, len(times))
 
 
 def _timing(stamps: Int64Array, stream: Any) -> _Timing:
