@@ -152,6 +152,7 @@ def test_several_streams(av: ModuleType, tmp_path: Path) -> None:
     [
         ("a.mp4", b"", "a.mp4 is empty; remove it"),
         ("a.mp4", b"\x89PNG\r\n\x1a\n", "a.mp4 is a PNG file; rename it to .png"),
+        ("a.avi", b"\0\0\0\x18ftypisom", "a.avi is a MP4 file; rename it to .mp4"),
         ("a.mkv", b"nothing at all", "a.mkv is not a video that FFmpeg can read ("),
     ],
 )

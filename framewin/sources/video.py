@@ -17,9 +17,15 @@ import numpy as np
 from framewin.errors import SourceError
 from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array, most_frequent
+from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of
 
-_KNOWN_KINDS = ("MP4", "QuickTime", "AVI", "Matroska")
+_KINDS = {
+    ".mp4": ("MP4", "QuickTime"),
+    ".mov": ("QuickTime", "MP4"),
+    ".avi": ("AVI",),
+    ".mkv": ("Matroska",),
+}
 # Decoders mend damage in silence unless they are told to stop at it.
 _STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 
@@ -94,10 +100,10 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         packets = _packets(container, stream, path)
         promised, timing = stream.frames, _timing(packets.stamps, stream)
         form = _target(context, path).frame_format
-        mode, kind = f"{context.name} {context.pix_fmt}", container.format.name.split(",")[0]
+        mode, kind = f"{context.name} {context.pix_fmt}", _KINDS[suffix_of(path)][0]
     notes = _rotation(path, options)
     # AVI counts the frames that were dropped, too.
-    held = int(packets.stamps[-1]) + timing.usual if kind == "avi" else packets.count
+    held = int(packets.stamps[-1]) + timing.usual if kind == "AVI" else packets.count
     return FileInfo(
         form,
         kind,
@@ -179,7 +185,7 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     with open(path, "rb") as file:
         start = file.read(16)
     kind = kind_of(start)
-    if not start or (kind is not None and kind[0] not in _KNOWN_KINDS):
+    if not start or (kind is not None and kind[0] not in _KINDS[suffix_of(path)]):
         found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"
         raise SourceError(f"{path} {found}")
     try:
