@@ -149,6 +149,14 @@ def test_growing_is_bilinear() -> None:
     assert changed([[[0], [100]], [[50], [50]]], size=(1, 4))[0, :, 0].tolist() == [25, 38, 63, 75]
 
 
+def test_what_is_no_number_stays_where_it_is() -> None:
+    """A missing value spoils the new pixels that it is part of, and no other."""
+    frame = np.ones((6, 9, 1))
+    frame[2, 4] = np.nan
+    missing = np.isnan(changed(frame, "float32", size=(3, 3)))[..., 0]
+    assert missing.tolist() == [[False] * 3, [False, True, False], [False] * 3]
+
+
 def test_indices_are_never_mixed() -> None:
     """With --palette index each new pixel is the nearest old one."""
     frame = np.arange(36).reshape(6, 6, 1) * 7 % 11
