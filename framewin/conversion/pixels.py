@@ -216,8 +216,7 @@ def _weights(before: int, after: int) -> np.ndarray:
         shares: np.ndarray = np.maximum(overlap, 0) / before
         return shares
     places = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
-    shares = np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
-    return shares
+    return np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
 
 
 def _nearest(before: int, after: int) -> np.ndarray:
