@@ -2,8 +2,9 @@
 
 python scripts/fuzz_sources.py --seed 1 --count 20000 FOLDER...
 
-Takes the files below the folders, or, without any, small ones that it makes of each kind. A file
-that takes more than five seconds, a signal, or any error but SourceError ends the run.
+Takes the files below the folders, or, without any, small ones that it makes of each kind; videos
+only with `--kind .mkv` and the like. A file that takes more than five seconds, a signal, or any
+error but SourceError ends the run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from framewin.sources.info import ReadOptions
 LARGEST_FILE_BYTES = 60_000
 MAX_PIXELS = 2**22
 SECONDS = 5
+VIDEO_CODECS = {
+    ".mp4": ("libx264", "mpeg4"),
+    ".mov": ("libx264", "mjpeg"),
+    ".avi": ("mpeg4", "mjpeg"),
+    ".mkv": ("ffv1", "libx264"),
+}
 
 
 def main() -> None:
@@ -40,7 +47,10 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.enable()
     rng = random.Random(arguments.seed)
-    originals = found(arguments.folders) if arguments.folders else made()
+    if arguments.folders:
+        originals = found(arguments.folders)
+    else:
+        originals = made_videos() if arguments.kind in VIDEO_CODECS else made()
     originals = [entry for entry in originals if arguments.kind in (None, entry[0])]
     outcomes: Counter[bool] = Counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -88,6 +98,29 @@ def made() -> list[tuple[str, bytes]]:
     file = io.BytesIO()
     np.savez_compressed(file, frames=np.stack([gray, gray]))
     files.append((".npz", file.getvalue()))
+    return files
+
+
+def made_videos() -> list[tuple[str, bytes]]:
+    """A dozen frames in each of the usual codecs."""
+    import av
+
+    files = []
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix, codecs in VIDEO_CODECS.items():
+            for codec in codecs:
+                path = Path(folder, f"{codec}{suffix}")
+                with av.open(str(path), "w") as container:
+                    stream = container.add_stream(codec, rate=25)
+                    stream.height, stream.width = 32, 48
+                    stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+                    for index in range(12):
+                        pixels = np.full((32, 48, 3), 20 * index, np.uint8)
+                        pixels[index : index + 9, ::3] = 90
+                        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+                        container.mux(stream.encode(frame))
+                    container.mux(stream.encode())
+                files.append((suffix, path.read_bytes()))
     return files
 
 

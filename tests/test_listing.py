@@ -261,6 +261,11 @@ def test_files_that_are_clips(tmp_path: Path) -> None:
             "'%Y%m%d_%H%M', or for plain numbers",
         ),
         (["20160711235500.png", "20160711235600.png"], "try --frame-regex '(?P<time>[0-9]{14})'"),
+        (
+            ["t_2016-07-11T23-55-00.040.png", "t_2016-07-11T23-55-01.000.png"],
+            "'(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}[.][0-9]{1,6})' "
+            "--time-format '%Y-%m-%dT%H-%M-%S.%f'",
+        ),
         (["2016-07-11_23-55-00.png"], "--time-format '%Y-%m-%d_%H-%M-%S'"),
         (["f1234567890123456789.png"], "has a frame number of more than 18 digits"),
         (["notes.txt"], "holds no frame or clip (1 other files); expected .png, .apng, .jpg"),

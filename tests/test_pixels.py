@@ -8,6 +8,8 @@ from pathlib import Path
 import imagecodecs
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from framewin import FrameFormatError, convert
@@ -110,10 +112,49 @@ def test_shrinking_by_a_fraction() -> None:
     assert changed([[[0], [90], [180]]], size=(1, 2))[0, :, 0].tolist() == [30, 150]
 
 
+@given(
+    before=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    share=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    seed=st.integers(0, 99),
+)
+def test_any_area_is_its_mean(before: tuple[int, int], share: tuple[int, int], seed: int) -> None:
+    """The same as repeating each pixel until the areas are whole, and taking plain means."""
+    after = (min(before[0], share[0]), min(before[1], share[1]))
+    frame = np.random.default_rng(seed).integers(0, 65536, (*before, 1)).astype(np.uint16)
+    fine = frame[..., 0].astype(np.int64).repeat(after[0], axis=0).repeat(after[1], axis=1)
+    count = before[0] * before[1]
+    sums = fine.reshape(after[0], before[0], after[1], before[1]).sum(axis=(1, 3))
+    expected = (2 * sums + count) // (2 * count)
+    assert np.array_equal(changed(frame, "uint16", size=after)[..., 0], expected)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4)),
+    size=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    fit=st.sampled_from(["stretch", "pad", "crop"]),
+    palette=st.sampled_from(["color", "index"]),
+)
+def test_a_plain_frame_stays_plain(
+    shape: tuple[int, int, int], size: tuple[int, int], fit: str, palette: str
+) -> None:
+    """Whatever the sizes, no value appears that was not there, but for the padding."""
+    frame = np.full(shape, 77, np.uint8)
+    values = set(np.unique(changed(frame, size=size, fit=fit, palette=palette)).tolist())
+    assert values == {77} or (fit == "pad" and values == {0, 77})
+
+
 def test_growing_is_bilinear() -> None:
     """An axis that grows is interpolated, the other averaged."""
     assert changed([[[0], [100]]], size=(1, 4))[0, :, 0].tolist() == [0, 25, 75, 100]
     assert changed([[[0], [100]], [[50], [50]]], size=(1, 4))[0, :, 0].tolist() == [25, 38, 63, 75]
+
+
+def test_what_is_no_number_stays_where_it_is() -> None:
+    """A missing value spoils the new pixels that it is part of, and no other."""
+    frame = np.ones((6, 9, 1))
+    frame[2, 4] = np.nan
+    missing = np.isnan(changed(frame, "float32", size=(3, 3)))[..., 0]
+    assert missing.tolist() == [[False] * 3, [False, True, False], [False] * 3]
 
 
 def test_indices_are_never_mixed() -> None:

@@ -112,12 +112,25 @@ def test_a_variable_frame_rate_is_seen(av: ModuleType, tmp_path: Path) -> None:
     info = inspect_clip(str(tmp_path / "v" / "odd.mkv"), ReadOptions())
     assert info.numbers is not None
     assert (info.numbers.tolist(), info.step) == ([0, 40, 80, 113, 153, 193], 40)
-    assert info.notes == ("variable frame rate",)
+    assert info.mode == "mpeg4 yuv420p, variable frame rate"
     report = convert(tmp_path / "v", tmp_path / "clips.zarr")
     assert (report.step, report.gaps) == (40, [Gap("odd", 80, 113)])
     clips = open_store(tmp_path / "clips.zarr").meta.clips
     assert clips.frame_numbers(np.arange(4)).tolist() == [0, 40, 80, 120]
     assert clips.names == ("even", "odd")
+
+
+@pytest.mark.parametrize("rate", [Fraction(30), Fraction(30000, 1001), Fraction(60), Fraction(24)])
+def test_rounded_stamps_are_one_rate(av: ModuleType, tmp_path: Path, rate: Fraction) -> None:
+    """Matroska rounds to milliseconds, 33 and 34 in turns: no gap but for dropped frames."""
+    numbers = [n for n in range(100) if n not in (7, 50, 51)]
+    write_video(av, tmp_path / "a.mkv", [round(1000 * n / rate) for n in numbers])
+    info = inspect_clip(str(tmp_path / "a.mkv"), ReadOptions())
+    assert info.numbers is not None
+    assert info.numbers.tolist() == numbers
+    assert (info.step, info.frame_seconds) == (1, str(1 / rate))
+    report = convert(tmp_path / "a.mkv", tmp_path / "clips.zarr")
+    assert report.gaps == [Gap("a", 6, 8), Gap("a", 49, 52)]
 
 
 def test_several_streams(av: ModuleType, tmp_path: Path) -> None:
@@ -139,6 +152,7 @@ def test_several_streams(av: ModuleType, tmp_path: Path) -> None:
     [
         ("a.mp4", b"", "a.mp4 is empty; remove it"),
         ("a.mp4", b"\x89PNG\r\n\x1a\n", "a.mp4 is a PNG file; rename it to .png"),
+        ("a.avi", b"\0\0\0\x18ftypisom", "a.avi is a MP4 file; rename it to .mp4"),
         ("a.mkv", b"nothing at all", "a.mkv is not a video that FFmpeg can read ("),
     ],
 )

@@ -175,26 +175,48 @@ def _resized(frame: np.ndarray, size: tuple[int, int], *, nearest: bool) -> np.n
         rows, columns = _nearest(height, size[0]), _nearest(width, size[1])
         picked: np.ndarray = frame[rows[:, np.newaxis], columns]
         return picked
-    flat = frame.reshape(height, -1).astype(np.float64)
-    narrow = (_weights(height, size[0]) @ flat).reshape(size[0], width, -1)
-    resized: np.ndarray = _weights(width, size[1]) @ narrow
+    narrow = _weighted(frame, _taps(height, size[0]))
+    resized = _weighted(narrow.swapaxes(0, 1), _taps(width, size[1])).swapaxes(0, 1)
     if frame.dtype.kind in "iu":
         resized = np.floor(resized + 0.5 + _HALF_UP)
     return resized.astype(frame.dtype)
 
 
+def _weighted(frame: np.ndarray, taps: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Weighted sums along the first axis."""
+    total: np.ndarray | float = 0.0
+    for places, weights in zip(*taps, strict=True):
+        total = total + weights.reshape(-1, 1, 1) * frame[places]
+    assert isinstance(total, np.ndarray)
+    return total
+
+
 @lru_cache(maxsize=16)
+def _taps(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which old pixels of an axis count for each new one and how much, (taps, after) each.
+
+    A tap without weight repeats a pixel that counts, so that no value, such as NaN, reaches
+    further than its area.
+    """
+    shares = _weights(before, after)
+    counts = np.count_nonzero(shares, axis=1)
+    first = (shares > 0).argmax(axis=1)
+    taps = np.arange(counts.max())[:, np.newaxis]
+    places = np.minimum(first + taps, first + counts - 1)
+    weights = np.where(taps < counts, shares[np.arange(after), places], 0)
+    return places, weights
+
+
 def _weights(before: int, after: int) -> np.ndarray:
     """Share of each old pixel of an axis in each new one, (after, before)."""
     if after <= before:
-        edges = np.arange(after + 1) * (before / after)
-        starts = np.maximum(edges[:-1, np.newaxis], np.arange(before))
-        ends = np.minimum(edges[1:, np.newaxis], np.arange(1, before + 1))
-        overlap: np.ndarray = np.maximum(ends - starts, 0) * (after / before)
-        return overlap
+        # In whole parts of a pixel, so that areas which only touch have no share at all.
+        new, old = np.arange(after + 1)[:, np.newaxis] * before, np.arange(before + 1) * after
+        overlap = np.minimum(new[1:], old[1:]) - np.maximum(new[:-1], old[:-1])
+        shares: np.ndarray = np.maximum(overlap, 0) / before
+        return shares
     places = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
-    shares: np.ndarray = np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
-    return shares
+    return np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
 
 
 def _nearest(before: int, after: int) -> np.ndarray:

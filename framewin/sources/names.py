@@ -44,11 +44,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SENSIBLE_YEARS = range(1900, 2101)
 
-_STAMPS = (
+_SECOND_STAMPS = (
     ("[0-9]{14}", "%Y%m%d%H%M%S"),
-    ("[0-9]{12}", "%Y%m%d%H%M"),
     *((f"[0-9]{{8}}{s}[0-9]{{6}}", f"%Y%m%d{s}%H%M%S") for s in "-_T"),
-    *((f"[0-9]{{8}}{s}[0-9]{{4}}", f"%Y%m%d{s}%H%M") for s in "-_T"),
     *(
         (
             f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{s}[0-9]{{2}}{t}[0-9]{{2}}{t}[0-9]{{2}}",
@@ -57,6 +55,16 @@ _STAMPS = (
         for s in "-_T "
         for t in ("-", ":", "_", "")
     ),
+)
+_STAMPS = (
+    *(
+        (f"{pattern}[{p}][0-9]{{1,6}}", f"{form}{p}%f")
+        for pattern, form in _SECOND_STAMPS
+        for p in ".,"
+    ),
+    *_SECOND_STAMPS,
+    ("[0-9]{12}", "%Y%m%d%H%M"),
+    *((f"[0-9]{{8}}{s}[0-9]{{4}}", f"%Y%m%d{s}%H%M") for s in "-_T"),
 )
 """Pattern and format of what is surely a time stamp."""
 _MAYBE_STAMPS = (*_STAMPS, ("[0-9]{9}", "%y%j%H%M"), ("[0-9]{8}", "%Y%m%d"))
@@ -262,13 +270,13 @@ def _check_streams(
     groups: dict[tuple[str, str], _Group], file_names: Sequence[str], show: Callable[[str], str]
 ) -> None:
     """Refuse what only looks like frames of clean streams."""
-    _check_decimals(groups, show)
     if _stamp(file_names, _STAMPS, last=True) is not None:
         raise SourceError(
             f"{_some(file_names, show)} seem to carry time stamps, which do not count frames; "
             f"try {_suggestion(file_names)}, or for plain numbers --frame-regex "
             f"'(?P<frame>[0-9]+)[^0-9]*$'"
         )
+    _check_decimals(groups, show)
     lengths = [len(group.names) for group in groups.values()]
     lonely = sum(length == 1 for length in lengths)
     many, long = len(groups) > 2, max(lengths) >= _LONG_STREAM
