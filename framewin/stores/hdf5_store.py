@@ -24,7 +24,6 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ import google_crc32c
 import h5py
 import numpy as np
 
+from framewin.containers import reading_hdf5
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
 from framewin.schema import Int64Array, StoreMeta
@@ -281,7 +281,7 @@ class Hdf5Store:
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
         first, end = int(rows.min()), int(rows.max()) + 1
-        with reading(self.path) as file:
+        with reading_hdf5(self.path) as file:
             files = file["source_file"].asstr()[first:end]
         return [str(files[row - first]) for row in rows]
 
@@ -327,20 +327,6 @@ def open_store(path: Path, *, cache_bytes: int) -> Hdf5Store:
 def open_damaged(path: Path) -> Hdf5Store:
     """A store to be verified; HDF5 opens no file that is cut short."""
     return open_store(path, cache_bytes=0)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[Any]:
-    # Without a lock: file systems of clusters often have none, and stores are never changed.
-    try:
-        file = h5py.File(path, "r", locking=False)
-    except OSError as exc:
-        # HDF5 wants all handles of a process alike, and the user may hold one.
-        if "locking flag" not in str(exc):
-            raise
-        file = h5py.File(path, "r")
-    with file:
-        yield file
 
 
 def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
@@ -473,8 +459,3 @@ def _timeless(kind: Any) -> Any:
 def _plain(values: np.ndarray) -> np.ndarray:
     """Values that h5py writes: strings as objects."""
     return values.astype(object) if values.dtype == np.dtypes.StringDType() else values
-
-
-def column(dataset: Any) -> np.ndarray:
-    values: np.ndarray = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[:]
-    return values

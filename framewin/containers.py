@@ -1,0 +1,454 @@
+"""Arrays in files that others wrote: Zarr 2 and 3, HDF5, netCDF4 and .npy, in any axis order.
+
+Each is read through its own library, which is imported on use; nothing is unpickled, and no link
+is followed out of a file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from framewin.errors import FramewinError, StoreError
+from framewin.optional import require
+from framewin.schema import FRAME_DTYPES, FrameFormat, fits
+
+AXES = {"t": "time", "y": "height", "x": "width", "c": "channel"}
+"""Letter -> what that axis of an array is."""
+USUAL_AXES = {2: "yx", 3: "tyx", 4: "tyxc"}
+"""Number of axes -> their order where nothing says otherwise."""
+DIMENSION_LETTERS = {
+    "t": ("t", "time", "frame", "frames"),
+    "y": ("y", "lat", "latitude", "height", "row", "rows"),
+    "x": ("x", "lon", "longitude", "width", "column", "columns"),
+    "c": ("c", "channel", "channels", "band", "variable"),
+}
+"""Letter -> names of dimensions that mean it."""
+MAX_ARRAYS_NAMED = 5
+STORE_ATTRIBUTE = "framewin"
+"""Attribute of the root of a store that framewin wrote."""
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
+"""Files of which one makes a folder a Zarr group or array."""
+
+_NPY_MAGIC = b"\x93NUMPY"
+_NETCDF_CLASSIC_MAGIC = b"CDF"
+_FIRST_PLUGIN_FILTER = 32000
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """What is known of an array before its values are read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...] | None = None
+    """Shape of what its library reads at once."""
+    dimensions: tuple[str, ...] | None = None
+    """Names of its axes, where the file has them."""
+    nodata: float | None = None
+    """Its fill value attribute."""
+    place: tuple[Path, int] | None = None
+    """File and byte offset of its values in C order, where they lie in one piece."""
+
+
+class ForeignArray(Protocol):
+    """One array in a container of its own kind."""
+
+    info: ArrayInfo
+
+    def read(self, where: tuple[slice, ...]) -> np.ndarray:
+        """A part of the array."""
+
+    def missing_chunk(self) -> str | None:
+        """Name of a chunk that was never written or is lost."""
+
+    def sibling(self, name: str) -> np.ndarray:
+        """All values of another array of the same container."""
+
+    def files(self) -> Iterator[Path]:
+        """Every file that the array's values come from."""
+
+    def store_settings(self) -> dict[str, Any] | None:
+        """What framewin recorded, where it wrote the container and this is its array of frames."""
+
+
+class FrameArray:
+    """An array seen as frames."""
+
+    def __init__(self, path: Path, *, array: str | None = None, axes: str | None = None) -> None:
+        """Find the frames of a container; nothing of them is read.
+
+        Args:
+            path: A Zarr group or array, an HDF5 or netCDF4 file, or a .npy file.
+            array: Name of the array; by default the only one of three or four axes.
+            axes: A letter of `AXES` for each axis; without t the array is a single frame. By
+                default what the names of its dimensions say, else `USUAL_AXES`.
+
+        Raises:
+            StoreError: No such file or array, axes that do not fit it, or values that are not
+                numbers of a known kind. Libraries may raise more on damaged files.
+        """
+        self.path = path
+        self.found, self.name = _find(path, array, None if axes is None else len(axes))
+        self.info = self.found.info
+        self.axes = _checked_axes(path, self.name, self.info, axes)
+        self.frame_format = _frame_format(path, self.name, self.info, self.axes)
+        sizes = dict(zip(self.axes, self.info.shape, strict=True))
+        self.num_frames = sizes.get("t", 1)
+        chunks = dict(zip(self.axes, self.info.chunks or (), strict=False))
+        self.chunk_frames: int | None = chunks.get("t")
+        """Frames that the library reads at once."""
+        stated = self.info.nodata
+        dtype = self.frame_format.dtype
+        self.nodata = stated if stated is not None and fits(stated, dtype) else None
+
+    @property
+    def lies_in_order(self) -> bool:
+        """Whether the values in C order are frames as framewin has them."""
+        return self.axes in ("tyx", "tyxc") and self.info.dtype.isnative
+
+    def check_chunks(self) -> None:
+        """Refuse an array of which a chunk is missing: it would read as the fill value."""
+        missing = self.found.missing_chunk()
+        if missing:
+            raise StoreError(
+                f"{self.path}: chunk {missing} of {self.name!r} is missing, and would read as the "
+                "fill value; copy the data again, or allow missing chunks where those of nothing "
+                "but the fill value were left out on purpose"
+            )
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """Frames [begin, end): (n, H, W, C), in the machine's byte order.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        where = [slice(None)] * len(self.axes)
+        if "t" in self.axes:
+            where[self.axes.index("t")] = slice(begin, end)
+        try:
+            values = self.found.read(tuple(where))
+        except StoreError:
+            raise
+        # What a damaged chunk raises depends on its codec.
+        except Exception as exc:
+            reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
+            raise StoreError(
+                f"{self.path}: frames {begin} to {end - 1} of {self.name!r} cannot be read "
+                f"({reason})"
+            ) from exc
+        order = [self.axes.index(letter) for letter in "tyxc" if letter in self.axes]
+        frames = np.transpose(values, order).reshape(end - begin, *self.frame_format.shape)
+        return np.ascontiguousarray(frames, dtype=self.frame_format.dtype)
+
+
+def open_frames(path: Path, *, array: str | None = None, axes: str | None = None) -> FrameArray:
+    """See `FrameArray`.
+
+    Raises:
+        StoreError: As there, or a file that its library cannot read.
+    """
+    try:
+        return FrameArray(path, array=array, axes=axes)
+    except FramewinError:
+        raise
+    # Damaged files can make the libraries raise nearly anything.
+    except Exception as exc:
+        reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
+        raise StoreError(f"{path} cannot be read ({reason})") from exc
+
+
+@contextmanager
+def reading_hdf5(path: Path) -> Iterator[Any]:
+    """An HDF5 file, opened for reading."""
+    import h5py
+
+    # Without a lock: file systems of clusters often have none, and stores are never changed.
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except OSError as exc:
+        # HDF5 wants all handles of a process alike, and the user may hold one.
+        if "locking flag" not in str(exc):
+            raise
+        file = h5py.File(path, "r")
+    with file:
+        yield file
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr group or array."""
+    return any((path / name).is_file() for name in ZARR_FILES)
+
+
+class _NpyArray:
+    """The array of a .npy file."""
+
+    def __init__(self, path: Path) -> None:
+        # Never unpickled: an array of objects is an error here.
+        self._values = np.load(path, mmap_mode="r", allow_pickle=False)
+        self._path = path
+        place = (path, self._values.offset) if self._values.flags.c_contiguous else None
+        self.info = ArrayInfo(self._values.shape, self._values.dtype, place=place)
+
+    def read(self, where: tuple[slice, ...]) -> np.ndarray:
+        values: np.ndarray = self._values[where]
+        return values
+
+    def missing_chunk(self) -> str | None:
+        return None
+
+    def sibling(self, name: str) -> np.ndarray:
+        raise StoreError(f"{self._path} holds one array only; there is no {name!r} in it")
+
+    def files(self) -> Iterator[Path]:
+        yield self._path
+
+    def store_settings(self) -> dict[str, Any] | None:
+        return None
+
+
+class _Hdf5Array:
+    """A dataset of an HDF5 or netCDF4 file, which is only open while it is read."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._name = name
+        with reading_hdf5(path) as file:
+            dataset = file[name]
+            offset = dataset.id.get_offset() if dataset.chunks is None else None
+            self.info = ArrayInfo(
+                dataset.shape,
+                dataset.dtype,
+                dataset.chunks,
+                tuple(
+                    scales[0].name.rpartition("/")[2] if len(scales) else ""
+                    for scales in dataset.dims
+                ),
+                _nodata(dataset.attrs),
+                None if offset is None else (path, offset),
+            )
+            self._missing = self._count_missing(dataset)
+            text = file.attrs.get(STORE_ATTRIBUTE) if name == "frames" else None
+            self._settings = None if text is None else json.loads(text)
+
+    def read(self, where: tuple[slice, ...]) -> np.ndarray:
+        with reading_hdf5(self._path) as file:
+            dataset = file[self._name]
+            if any(int(code) >= _FIRST_PLUGIN_FILTER for code in dataset._filters):
+                require("hdf5plugin", extra="hdf5plugin")
+            values: np.ndarray = dataset[where]
+        return values
+
+    def missing_chunk(self) -> str | None:
+        return self._missing
+
+    def sibling(self, name: str) -> np.ndarray:
+        with reading_hdf5(self._path) as file:
+            if name not in file:
+                raise StoreError(f"{self._path} holds no array {name!r}")
+            return _column(file[name])
+
+    def files(self) -> Iterator[Path]:
+        yield self._path
+
+    def store_settings(self) -> dict[str, Any] | None:
+        return self._settings
+
+    def _count_missing(self, dataset: Any) -> str | None:
+        if dataset.is_virtual or dataset.external is not None:
+            raise StoreError(f"{self._path}: {self._name!r} keeps its values in other files")
+        if dataset.chunks is None:
+            return "0" if dataset.id.get_offset() is None else None
+        present: set[tuple[int, ...]] = set()
+        dataset.id.chunk_iter(lambda chunk: present.add(tuple(chunk.chunk_offset)))
+        steps = zip(dataset.shape, dataset.chunks, strict=True)
+        for chunk in itertools.product(*(range(0, size, step) for size, step in steps)):
+            if chunk not in present:
+                return str(chunk)
+        return None
+
+
+class _ZarrArray:
+    """An array of a Zarr group, of format 2 or 3."""
+
+    def __init__(self, path: Path, name: str, array: Any, settings: Any) -> None:
+        self._path = path
+        self._name = name
+        self._array = array
+        self._settings = settings if name == "frames" else None
+        names = getattr(array.metadata, "dimension_names", None)
+        names = names or array.attrs.get("_ARRAY_DIMENSIONS")
+        self.info = ArrayInfo(
+            array.shape,
+            np.dtype(array.dtype),
+            array.chunks,
+            tuple(str(name) for name in names) if names else None,
+            _nodata(array.attrs),
+        )
+
+    def read(self, where: tuple[slice, ...]) -> np.ndarray:
+        return np.asarray(self._array[where])
+
+    def missing_chunk(self) -> str | None:
+        shape = self._array.shards or self._array.chunks
+        counts = (-(-size // step) for size, step in zip(self._array.shape, shape, strict=True))
+        for chunk in itertools.product(*(range(count) for count in counts)):
+            key = self._array.metadata.encode_chunk_key(chunk)
+            if not (self._folder / key).is_file():
+                return str(key)
+        return None
+
+    def sibling(self, name: str) -> np.ndarray:
+        import zarr
+
+        try:
+            return np.asarray(zarr.open_array(self._path, path=name, mode="r")[:])
+        except (FileNotFoundError, KeyError, ValueError):
+            raise StoreError(f"{self._path} holds no array {name!r}") from None
+
+    def files(self) -> Iterator[Path]:
+        return (path for path in self._folder.rglob("*") if path.is_file())
+
+    def store_settings(self) -> dict[str, Any] | None:
+        return self._settings
+
+    @property
+    def _folder(self) -> Path:
+        return self._path / self._name if self._name else self._path
+
+
+def _find(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
+    """The array of a container, and its name."""
+    if path.is_dir():
+        return _find_zarr(path, name, num_axes)
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist; expected a Zarr, HDF5, netCDF4 or .npy array")
+    with path.open("rb") as file:
+        magic = file.read(len(_NPY_MAGIC))
+    if magic == _NPY_MAGIC:
+        return _NpyArray(path), name or path.stem
+    if magic.startswith(_NETCDF_CLASSIC_MAGIC):
+        raise StoreError(
+            f"{path} is a netCDF file of the classic format; rewrite it as netCDF4: nccopy -k nc4"
+        )
+    return _find_hdf5(path, name, num_axes)
+
+
+def _find_zarr(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
+    import zarr
+
+    try:
+        node: Any = zarr.open(path, mode="r")
+    except FileNotFoundError:
+        raise StoreError(f"{path} is a folder but no Zarr group or array") from None
+    if not isinstance(node, zarr.Group):
+        return _ZarrArray(path, "", node, None), name or path.stem
+    members = node.members(max_depth=None)
+    arrays = {key: array for key, array in members if isinstance(array, zarr.Array)}
+    shapes = {key: array.shape for key, array in arrays.items()}
+    chosen = _choose(path, name, shapes, num_axes)
+    return _ZarrArray(path, chosen, arrays[chosen], node.attrs.get(STORE_ATTRIBUTE)), chosen
+
+
+def _find_hdf5(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        raise StoreError(f"{path} is not a Zarr, HDF5, netCDF4 or .npy array")
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def visit(key: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset) and node.shape is not None:
+            shapes[key] = node.shape
+
+    with reading_hdf5(path) as file:
+        # Follows no soft or external links, so nothing outside the file is ever read.
+        file.visititems(visit)
+    chosen = _choose(path, name, shapes, num_axes)
+    return _Hdf5Array(path, chosen), chosen
+
+
+def _choose(
+    path: Path, name: str | None, shapes: dict[str, tuple[int, ...]], num_axes: int | None
+) -> str:
+    """The array of this name, or the only one that can hold frames."""
+    wanted = None if name is None else name.strip("/")
+    if wanted in shapes:
+        return wanted
+    allowed = (3, 4) if num_axes is None else (num_axes,)
+    frames = [key for key, shape in shapes.items() if len(shape) in allowed]
+    if name is None and len(frames) == 1:
+        return frames[0]
+    shown = ", ".join(f"{key} {shapes[key]}" for key in frames[:MAX_ARRAYS_NAMED])
+    shown = shown or f"none of {' or '.join(map(str, allowed))} axes"
+    if name is None:
+        raise StoreError(f"{path}: name the array with the frames; there are {shown}")
+    raise StoreError(f"{path} holds no array {name!r}; there are {shown}")
+
+
+def _checked_axes(path: Path, name: str, info: ArrayInfo, axes: str | None) -> str:
+    """One letter for each axis of an array."""
+    shape = tuple(info.shape)
+    if axes is None:
+        axes = _axes_of_names(info.dimensions) or USUAL_AXES.get(len(shape))
+    letters = "" if axes is None else axes
+    if (
+        len(letters) != len(shape)
+        or len(set(letters)) != len(letters)
+        or not set(letters) <= set(AXES)
+        or not set("yx") <= set(letters)
+    ):
+        named = ", ".join(f"{letter} {meaning}" for letter, meaning in AXES.items())
+        raise StoreError(
+            f"{path}: axes {axes!r} do not fit {name!r} of shape {shape}; give one letter for "
+            f"each axis ({named}), for example axes='tyx'"
+        )
+    if 0 in shape:
+        raise StoreError(f"{path}: {name!r} of shape {shape} holds no frame")
+    return letters
+
+
+def _axes_of_names(dimensions: tuple[str, ...] | None) -> str | None:
+    """Letters for named dimensions, if all the names are known."""
+    by_name = {name: letter for letter, names in DIMENSION_LETTERS.items() for name in names}
+    letters = [by_name.get(dimension.lower()) for dimension in dimensions or ()]
+    return "".join(filter(None, letters)) if letters and None not in letters else None
+
+
+def _frame_format(path: Path, name: str, info: ArrayInfo, axes: str) -> FrameFormat:
+    if info.dtype.name not in FRAME_DTYPES:
+        raise StoreError(
+            f"{path}: {name!r} holds {info.dtype.name} values; expected one of "
+            f"{', '.join(FRAME_DTYPES)}"
+        )
+    sizes = dict(zip(axes, info.shape, strict=True))
+    return FrameFormat(sizes["y"], sizes["x"], sizes.get("c", 1), info.dtype.name)
+
+
+def _nodata(attributes: Any) -> float | None:
+    """The fill value that an array's attributes give, as netCDF and xarray write it."""
+    for name in ("_FillValue", "missing_value"):
+        value = attributes.get(name)
+        if value is None:
+            continue
+        number = np.asarray(value).reshape(-1)[0]
+        # Zarr 3 writes NaN as text, and xarray other floats in an encoding of its own.
+        if isinstance(number, str):
+            return math.nan if number == "NaN" else None
+        return float(number)
+    return None
+
+
+def _column(dataset: Any) -> np.ndarray:
+    import h5py
+
+    values: np.ndarray = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[:]
+    return values
