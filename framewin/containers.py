@@ -9,17 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
-from framewin.schema import FRAME_DTYPES, FrameFormat, fits
+from framewin.schema import FRAME_DTYPES, ClipTable, FrameFormat, fits
 
 AXES = {"t": "time", "y": "height", "x": "width", "c": "channel"}
 """Letter -> what that axis of an array is."""
@@ -33,6 +34,7 @@ DIMENSION_LETTERS = {
 }
 """Letter -> names of dimensions that mean it."""
 MAX_ARRAYS_NAMED = 5
+MAX_VALUES_NAMED = 5
 STORE_ATTRIBUTE = "framewin"
 """Attribute of the root of a store that framewin wrote."""
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
@@ -41,6 +43,9 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 _NPY_MAGIC = b"\x93NUMPY"
 _NETCDF_CLASSIC_MAGIC = b"CDF"
 _FIRST_PLUGIN_FILTER = 32000
+
+Column = str | Sequence[Any] | npt.NDArray[Any]
+"""One value per frame or clip, or the name of an array beside the frames that holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,55 @@ def open_frames(path: Path, *, array: str | None = None, axes: str | None = None
         raise StoreError(f"{path} cannot be read ({reason})") from exc
 
 
+def clip_table(
+    source: FrameArray,
+    *,
+    clip_ids: Column | None = None,
+    clip_starts: Column | None = None,
+    frame_numbers: Column | None = None,
+) -> ClipTable:
+    """The clips of an array.
+
+    Args:
+        source: The frames.
+        clip_ids: Clip of each frame, equal for the frames of a clip.
+        clip_starts: Instead of ids, the row of each clip's first frame.
+        frame_numbers: Number of each frame; 0, 1, 2, ... by default.
+
+    Raises:
+        StoreError: Columns that do not fit the frames or each other.
+        ValueError: Both ids and starts.
+    """
+    if clip_ids is not None and clip_starts is not None:
+        raise ValueError("clips are told by clip_ids or by clip_starts, not by both")
+    path, found, num_frames = source.path, source.found, source.num_frames
+    names, starts = [source.name], np.array([0])
+    if clip_ids is not None:
+        ids = _values(found, clip_ids)
+        _check_length(path, "clip_ids", ids, num_frames)
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        names = [str(clip) for clip in ids[starts]]
+        if len(set(names)) != len(names):
+            twice = next(clip for clip in names if names.count(clip) > 1)
+            raise StoreError(f"{path}: the frames of clip {twice} do not follow one another")
+    elif clip_starts is not None:
+        starts = _values(found, clip_starts).astype(np.int64)
+        names = [f"clip{number}" for number in range(len(starts))]
+        if len(starts) == 0 or starts[0] != 0 or (np.diff(starts, append=num_frames) < 1).any():
+            raise StoreError(
+                f"{path}: clip_starts must increase from 0 to below {num_frames}, "
+                f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
+            )
+    numbers = np.arange(num_frames)
+    if frame_numbers is not None:
+        numbers = _values(found, frame_numbers).astype(np.int64)
+        _check_length(path, "frame_numbers", numbers, num_frames)
+    clips = np.split(numbers, starts[1:])
+    if any((np.diff(clip) < 1).any() for clip in clips):
+        raise StoreError(f"{path}: frame_numbers must increase within each clip")
+    return ClipTable.from_frame_numbers(names, clips)
+
+
 @contextmanager
 def reading_hdf5(path: Path) -> Iterator[Any]:
     """An HDF5 file, opened for reading."""
@@ -242,7 +296,7 @@ class _Hdf5Array:
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
         with reading_hdf5(self._path) as file:
             dataset = file[self._name]
-            if any(int(code) >= _FIRST_PLUGIN_FILTER for code in dataset._filters):
+            if _needs_plugin(dataset):
                 require("hdf5plugin", extra="hdf5plugin")
             values: np.ndarray = dataset[where]
         return values
@@ -447,8 +501,23 @@ def _nodata(attributes: Any) -> float | None:
     return None
 
 
+def _needs_plugin(dataset: Any) -> bool:
+    properties = dataset.id.get_create_plist()
+    filters = (properties.get_filter(place)[0] for place in range(properties.get_nfilters()))
+    return any(number >= _FIRST_PLUGIN_FILTER for number in filters)
+
+
 def _column(dataset: Any) -> np.ndarray:
     import h5py
 
     values: np.ndarray = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[:]
     return values
+
+
+def _values(found: ForeignArray, values: Column) -> np.ndarray:
+    return found.sibling(values) if isinstance(values, str) else np.asarray(values)
+
+
+def _check_length(path: Path, what: str, values: np.ndarray, num_frames: int) -> None:
+    if values.shape != (num_frames,):
+        raise StoreError(f"{path}: {what} has shape {values.shape}, expected ({num_frames},)")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 import numpy as np
 
+from framewin.containers import Column
 from framewin.errors import StoreError
 from framewin.schema import ClipTable, FrameFormat, Int64Array
 from framewin.stores import cache as caching
 from framewin.stores import open_store
-from framewin.stores.array_store import Column, open_array
+from framewin.stores.array_store import open_array
 from framewin.stores.cache import FrameStore, Progress
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames

@@ -24,7 +24,7 @@ ALLOWED = {
     "containers": BASE,
     "stores": {*BASE, "", "containers"},
     "conversion": {*BASE, "sources", "stores"},
-    "dataset": {*BASE, "stores", "windows", "adapters"},
+    "dataset": {*BASE, "containers", "stores", "windows", "adapters"},
     "adapters": {*BASE, "stores", "windows", "metrics", "dataset"},
     "models": {*BASE, "metrics"},
     "forecast": {*BASE, "", "stores", "windows", "metrics", "dataset", "adapters", "models"},

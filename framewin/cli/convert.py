@@ -115,6 +115,18 @@ def convert(
     stream: Annotated[
         int | None, typer.Option(min=0, help="Which stream, or array, of files with several.")
     ] = None,
+    array: Annotated[
+        str | None, typer.Option(help="Array with the frames, in HDF5, netCDF4 and Zarr.")
+    ] = None,
+    axes: Annotated[
+        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
+    ] = None,
+    clip_ids: Annotated[
+        str | None, typer.Option(help="Array with the clip of each of its frames.")
+    ] = None,
+    frame_numbers: Annotated[
+        str | None, typer.Option(help="Array with the number of each of its frames.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
@@ -148,6 +160,10 @@ def convert(
             on_error=on_error.value,
             max_pixels=max_pixels,
             stream=stream,
+            array=array,
+            axes=axes,
+            clip_ids=clip_ids,
+            frame_numbers=frame_numbers,
         )
         target = Target(format, Layout(compression, level, chunk_frames), nodata)
     if dry_run:

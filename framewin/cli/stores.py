@@ -54,32 +54,40 @@ def info(
 
 def verify(
     path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    against: Annotated[
+        Path | None, typer.Option(help="Decode this source again, and compare the pixels.")
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Reading threads; by default one per core.")
+        int | None, typer.Option(min=1, help="Threads; by default one per core.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
+    from framewin.conversion.against import compare
     from framewin.stores.verify import verify as run_verify
 
     with show_progress("verifying", quiet) as progress:
         report = run_verify(path, workers=workers, progress=progress)
+    damage = list(report.damage)
+    if against is not None and not damage:
+        with show_progress("comparing", quiet) as progress:
+            damage = compare(path, against, workers=workers, progress=progress)
     rate = size_text(report.num_bytes / report.seconds)
     size = size_text(report.num_bytes)
-    print_rows(
-        [
-            ("store", str(report.path)),
-            ("frames", f"{report.frames:,}"),
-            (
-                "checked",
-                f"{size} in {report.seconds:.2f} s, {rate}/s",
-            ),
-            ("damage", f"{len(report.damage)} places" if report.damage else "none"),
-        ]
-    )
-    for line in report.damage:
+    rows = [
+        ("store", str(report.path)),
+        ("frames", f"{report.frames:,}"),
+        ("checked", f"{size} in {report.seconds:.2f} s, {rate}/s"),
+        ("damage", f"{len(report.damage)} places" if report.damage else "none"),
+    ]
+    if against is not None and not report.damage:
+        rows.append(
+            ("compared", f"{len(damage)} clips differ" if damage else f"equal to {against}")
+        )
+    print_rows(rows)
+    for line in damage:
         print(f"framewin: {line}", file=sys.stderr)
-    if report.damage:
+    if damage:
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from framewin.conversion.clips import Clip, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, Progress, check_format
-from framewin.conversion.read import LARGE_READ_BYTES, read_file
+from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import TIME_UNITS, Gap
 from framewin.sources import frame_decoder
@@ -198,7 +198,7 @@ def _examined(
     """Digest and header of a file."""
     try:
         if isinstance(clip, FileClip):
-            result.bytes_in += Path(path).stat().st_size
+            result.bytes_in += file_bytes(path)
             digest, info = _file_digest(path), clip.info
         else:
             data = read_file(path)
@@ -221,9 +221,11 @@ def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
 
 def _file_digest(path: str) -> bytes:
     digest = blake2b(digest_size=_DIGEST_BYTES)
-    with open(path, "rb") as file:
-        while piece := file.read(LARGE_READ_BYTES):
-            digest.update(piece)
+    files = sorted(p for p in Path(path).rglob("*") if p.is_file()) or [Path(path)]
+    for part in files:
+        with part.open("rb") as file:
+            while piece := file.read(LARGE_READ_BYTES):
+                digest.update(piece)
     return digest.digest()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import Int64Array
 from framewin.sources import CLIP_SUFFIXES, clip_decoder, frame_decoder, suffix_of
-from framewin.sources.info import FileInfo, ReadOptions
+from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
 from framewin.sources.listing import ListedClip, ListedFile, Listing, named_files
 
 _LARGEST_COMMON_STEP = 2**40
@@ -51,6 +51,11 @@ class FileClip:
     def path(self) -> str:
         """Path of the file."""
         return f"{self.folder}{os.sep}{self.file_name}"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether framewin wrote the file."""
+        return self.info.kind == STORE_KIND
 
     @property
     def file_names(self) -> Sequence[str]:
@@ -95,7 +100,7 @@ def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool)
     names = {listed.name for listed in listing.clips}
     for listed in listing.clips:
         if isinstance(listed, ListedFile):
-            _add_file(found, listed, options, gaps=gaps)
+            _add_file(found, listed, options, gaps=gaps, alone=len(listing.clips) == 1)
         elif not _add_frames(found, listed, options, gaps=gaps):
             # The first file is a clip by itself, so all of them are.
             for file in _as_files(listed, source, names):
@@ -168,7 +173,10 @@ def _as_files(clip: ListedClip, source: Path, names: set[str]) -> list[ListedFil
     return [file for _, file in named_files(source, places, names - {clip.name})]
 
 
-def _add_file(found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: bool) -> None:
+def _add_file(
+    found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: bool, alone: bool = False
+) -> None:
+    """Add the clips of a file; those of one that is `alone` keep their names as they are."""
     try:
         info = clip_decoder(file.path).inspect_clip(file.path, options)
         if info.frames > options.max_pixels:
@@ -192,7 +200,12 @@ def _add_file(found: Resolved, file: ListedFile, options: ReadOptions, *, gaps: 
         found.damaged.append(Damaged(file.path, file.name, None, info.cut))
     indices = np.arange(info.frames, dtype=np.int64)
     numbers = indices if info.numbers is None else info.numbers
-    found.add(FileClip(file.name, file.folder, file.file_name, info, numbers, indices), info)
+    parts = info.parts or (ClipPart("", 0, info.frames),)
+    for part in parts:
+        name = "/".join(filter(None, (file.name if not alone or not part.name else "", part.name)))
+        rows = slice(part.begin, part.end)
+        clip = FileClip(name, file.folder, file.file_name, info, numbers[rows], indices[rows])
+        found.add(clip, info)
 
 
 def _with_common_step(clips: list[Clip]) -> list[Clip]:

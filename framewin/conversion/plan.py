@@ -25,8 +25,9 @@ from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
+from framewin.sources import is_clip_path
 from framewin.sources.listing import Listing, Skipped, list_frames
-from framewin.stores import format_module
+from framewin.stores import format_module, format_of
 from framewin.stores.codecs import Layout
 
 Progress = Callable[[int, int], None]
@@ -90,7 +91,7 @@ class ConversionPlan:
 
     def relative_folder(self, clip: Clip) -> str:
         """The folder of a clip below the source; "" for the source itself."""
-        if clip.folder == self.source.parent and self.source.is_file():
+        if clip.folder == self.source.parent and is_clip_path(self.source):
             return ""
         folder = clip.folder.relative_to(self.source).as_posix()
         return "" if folder == "." else folder
@@ -159,20 +160,25 @@ def draft_conversion(
     target: Target | None = None,
     *,
     lenient: bool = False,
+    new_dest: bool = True,
 ) -> ConversionPlan:
     """Like `plan_conversion`, but clips may differ in their formats, and space may be short.
 
-    A lenient draft leaves damaged files out even where they would stop the conversion.
+    A lenient draft leaves damaged files out even where they would stop the conversion. Without
+    `new_dest`, the store may be there: it is to be compared.
     """
     source, dest = Path(source), Path(dest)
     settings, target = settings or ConvertSettings(), target or Target()
-    module = format_module(dest, target.format)
-    _check_places(source, dest)
+    if new_dest:
+        module = format_module(dest, target.format)
+        _check_places(source, dest)
+    else:
+        module = format_of(dest)
     _check_nodata(target, settings)
     options = settings.read_options
     listing = list_frames(source, settings.list_rule, lambda path: is_clip(path, options))
     gaps = lenient or settings.on_error == "gap"
-    folder = source.parent if source.is_file() else source
+    folder = source.parent if is_clip_path(source) else source
     found = resolve(folder, listing, options, gaps=gaps)
     if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
         raise SourceError(
@@ -240,7 +246,7 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
 
 def relative_path(plan: ConversionPlan, path: str) -> str:
     """A frame's path below the source."""
-    root = plan.source.parent if plan.source.is_file() else plan.source
+    root = plan.source.parent if is_clip_path(plan.source) else plan.source
     return path.removeprefix(f"{root}{os.sep}")
 
 
@@ -258,9 +264,18 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
     extra: dict[str, Any] = {"frame_seconds": seconds} if seconds else {}
     if listing.places:
         extra["frame_number_places"] = listing.places
-    return _plan(
-        draft, found.clips, formats, step=listing.step, time_unit=listing.time_unit, extra=extra
-    )
+    units = {info.time_unit for info in found.infos}
+    if len(units) > 1:
+        raise SourceError(
+            f"{draft.source} holds clips whose frames are numbered by time in different units; "
+            "convert them into stores of their own"
+        )
+    time_unit = listing.time_unit or next(iter(units), None)
+    stated = {info.nodata for info in found.infos}
+    if draft.target.nodata is None and len(stated) == 1:
+        draft = replace(draft, target=replace(draft.target, nodata=stated.pop()))
+        _check_nodata(draft.target, draft.settings)
+    return _plan(draft, found.clips, formats, step=listing.step, time_unit=time_unit, extra=extra)
 
 
 def _plan(

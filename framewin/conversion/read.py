@@ -14,7 +14,9 @@ from framewin.conversion.clips import Damaged, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format
 from framewin.errors import FrameFormatError, SourceError
-from framewin.sources import clip_decoder, frame_decoder
+from framewin.sources import frame_decoder, read_frames
+from framewin.sources.info import ReadOptions
+from framewin.stores.durable import tree_bytes
 
 SMALL_FILE_BYTES = 2**16
 LARGE_READ_BYTES = 2**23
@@ -106,7 +108,7 @@ class FrameReader:
         check_format(self.plan, result, clip.path)
         with self._turn(opened, first, last):
             if opened.frames is None:
-                opened.frames = clip_decoder(clip.path).read_clip(clip.path, self._options)
+                opened.begin(self._options)
             for offset, index in enumerate(clip.indices[first:last].tolist()):
                 frame = opened.frame(index)
                 if isinstance(frame, SourceError):
@@ -115,7 +117,7 @@ class FrameReader:
                     self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})")
             if last == len(clip.numbers):
                 opened.close()
-        return Path(clip.path).stat().st_size if first == 0 else 0
+        return file_bytes(clip.path) if first == 0 and clip.indices[0] == 0 else 0
 
     @contextmanager
     def _turn(self, opened: _OpenClip, first: int, last: int) -> Iterator[None]:
@@ -178,6 +180,11 @@ class _OpenClip:
         self._position = 0
         self._failed: SourceError | None = None
 
+    def begin(self, options: ReadOptions) -> None:
+        """Start decoding at the clip's first frame, or the file's."""
+        first = int(self.clip.indices[0])
+        self._position, self.frames = read_frames(self.clip.path, options, first)
+
     def frame(self, index: int) -> np.ndarray | SourceError:
         """A frame of the file that lies behind those asked for before."""
         frame: np.ndarray | SourceError | None = None
@@ -214,6 +221,11 @@ class _OpenClip:
     def close(self) -> None:
         """Release the file."""
         self.frames = iter(())
+
+
+def file_bytes(path: str) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    return tree_bytes(Path(path))
 
 
 def read_file(path: str) -> bytes:

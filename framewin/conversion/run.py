@@ -14,17 +14,18 @@ from typing import Unpack
 
 import numpy as np
 
-from framewin.conversion.clips import Damaged
+from framewin.conversion.clips import Damaged, FileClip
 from framewin.conversion.plan import ConversionPlan, Progress, Target, plan_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
-from framewin.errors import StoreError
+from framewin.errors import SourceError, StoreError
 from framewin.schema import FrameFormat, Gap
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunked import usable_cores
 from framewin.stores.chunks import StoredChunk
 from framewin.stores.codecs import NONE, Layout
+from framewin.stores.verify import verify
 
 BLOCKS_AHEAD = 2
 BLOCK_BYTES = 2**20
@@ -129,6 +130,7 @@ def run(
     plan: ConversionPlan, *, workers: int | None = None, progress: Progress | None = None
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
+    _check_stores(plan)
     return _run(plan, workers or usable_cores(), progress, time.perf_counter())
 
 
@@ -169,6 +171,14 @@ def _run(
         layout=layout,
         seconds=time.perf_counter() - started,
     )
+
+
+def _check_stores(plan: ConversionPlan) -> None:
+    """Refuse damaged stores as sources: their frames would get new checksums, that are right."""
+    for path in {c.path for c in plan.clips if isinstance(c, FileClip) and c.is_store}:
+        damage = verify(path).damage
+        if damage:
+            raise SourceError(f"{path} is damaged ({damage[0]}); convert its own source again")
 
 
 def _write_blocks(

@@ -36,6 +36,10 @@ class ConvertOptions(TypedDict, total=False):
     on_error: Literal["stop", "gap"]
     max_pixels: int
     stream: int | None
+    array: str | None
+    axes: str | None
+    clip_ids: str | None
+    frame_numbers: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,15 @@ class ConvertSettings:
     """Pixels of a frame above which a file is refused before it is decoded."""
     stream: int | None = None
     """Which stream of video files, or array of `.npz` files, that hold several."""
+    array: str | None = None
+    """Name of the array with the frames, in HDF5, netCDF4 and Zarr files."""
+    axes: str | None = None
+    """A letter for each of its axes: t time, y, x, c channel; by default what its dimension
+    names say, else "tyx" or "tyxc"."""
+    clip_ids: str | None = None
+    """Name of an array with the clip of each frame."""
+    frame_numbers: str | None = None
+    """Name of an array with the number of each frame, by which gaps are found."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -116,7 +129,15 @@ class ConvertSettings:
     @property
     def read_options(self) -> ReadOptions:
         """How files are read."""
-        return ReadOptions(self.palette, self.stream, self.max_pixels)
+        return ReadOptions(
+            self.palette,
+            self.stream,
+            self.max_pixels,
+            self.array,
+            self.axes,
+            self.clip_ids,
+            self.frame_numbers,
+        )
 
     def as_json(self) -> Mapping[str, Any]:
         """All settings as JSON values."""

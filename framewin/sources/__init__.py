@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
+from framewin.containers import is_zarr
 from framewin.errors import SourceError
 from framewin.sources.info import FileInfo, ReadOptions
 
@@ -28,6 +30,10 @@ SOURCES = {
     ".tiff": "framewin.sources.tiff",
     ".npy": "framewin.sources.arrays",
     ".npz": "framewin.sources.arrays",
+    ".h5": "framewin.sources.hdf5_zarr",
+    ".hdf5": "framewin.sources.hdf5_zarr",
+    ".nc": "framewin.sources.hdf5_zarr",
+    ".zarr": "framewin.sources.hdf5_zarr",
     ".mp4": "framewin.sources.video",
     ".avi": "framewin.sources.video",
     ".mov": "framewin.sources.video",
@@ -36,7 +42,7 @@ SOURCES = {
 """File name suffix -> the module that decodes such files; a `FrameDecoder`, a `ClipDecoder` or
 both."""
 
-CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz", ".mp4", ".avi", ".mov", ".mkv"})
+CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz", ".zarr", ".mp4", ".avi", ".mov", ".mkv"})
 """Suffixes of files that are clips by themselves, however many frames they hold."""
 
 
@@ -66,6 +72,15 @@ class ClipDecoder(Protocol):
         """
 
 
+class SeekableDecoder(ClipDecoder, Protocol):
+    """One that need not begin at the first frame."""
+
+    def read_clip_from(
+        self, path: str, options: ReadOptions, first: int
+    ) -> Iterator[np.ndarray | SourceError]:
+        """Like `read_clip`, from frame `first` on."""
+
+
 def frame_decoder(path: str) -> FrameDecoder:
     """The decoder of a file of a single frame that `listing` took for one."""
     return cast(FrameDecoder, _decoder(suffix_of(path)))
@@ -74,6 +89,21 @@ def frame_decoder(path: str) -> FrameDecoder:
 def clip_decoder(path: str) -> ClipDecoder:
     """The decoder of a file of several frames."""
     return cast(ClipDecoder, _decoder(suffix_of(path)))
+
+
+def read_frames(
+    path: str, options: ReadOptions, first: int
+) -> tuple[int, Iterator[np.ndarray | SourceError]]:
+    """The frames of a clip from one at or before `first` on, and which that is."""
+    decoder = clip_decoder(path)
+    if hasattr(decoder, "read_clip_from"):
+        return first, cast(SeekableDecoder, decoder).read_clip_from(path, options, first)
+    return 0, decoder.read_clip(path, options)
+
+
+def is_clip_path(path: Path) -> bool:
+    """Whether a path is a clip by itself as a source: a file, or a folder that is a Zarr store."""
+    return path.is_file() or (suffix_of(path.name) == ".zarr" and is_zarr(path))
 
 
 def suffix_of(name: str) -> str:

@@ -9,6 +9,8 @@ from framewin.errors import SourceError
 from framewin.schema import FrameFormat, Int64Array
 
 MAX_PIXELS = 2**28
+STORE_KIND = "framewin store"
+"""Kind of a file that framewin wrote."""
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "PNG", ".png"),
@@ -31,6 +33,17 @@ _IFD_ENTRY_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
+class ClipPart:
+    """One of several clips in a file."""
+
+    name: str
+    begin: int
+    """Its first frame."""
+    end: int
+    """The frame behind its last."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How files are read; what happens to the pixels afterwards is not decided here."""
 
@@ -40,6 +53,14 @@ class ReadOptions:
     """Which stream of a file that holds several."""
     max_pixels: int = MAX_PIXELS
     """Pixels of a frame above which a file is refused before it is decoded."""
+    array: str | None = None
+    """Name of the array with the frames, in files that hold named ones."""
+    axes: str | None = None
+    """A letter for each axis of an array: t time, y, x, c channel."""
+    clip_ids: str | None = None
+    """Name of an array with the clip of each frame."""
+    frame_numbers: str | None = None
+    """Name of an array with the number of each frame."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +84,12 @@ class FileInfo:
     """Usual difference of neighbouring `numbers`."""
     frame_seconds: str | None = None
     """Time from one frame to the next of a video, in seconds, as a fraction."""
+    parts: tuple[ClipPart, ...] = ()
+    """The clips of a file that holds several, and names them; they cover its frames."""
+    time_unit: str | None = None
+    """Where `numbers` are time stamps: the unit they count since 1970, UTC."""
+    nodata: float | None = None
+    """Pixel value that the file says stands for no data."""
     cut: str | None = None
     """What shows that frames are missing at the end of the file."""
 

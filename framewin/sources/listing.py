@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from framewin.errors import SourceError
 from framewin.schema import TIME_UNITS, Int64Array
-from framewin.sources import CLIP_SUFFIXES, SOURCES, suffix_of
+from framewin.sources import CLIP_SUFFIXES, SOURCES, is_clip_path, suffix_of
 from framewin.sources.names import (
     NameRule,
     Stream,
@@ -141,7 +141,7 @@ def list_frames(
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
     """
     rule = rule or ListRule()
-    if source.is_file() and suffix_of(source.name) in SOURCES:
+    if is_clip_path(source) and suffix_of(source.name) in SOURCES:
         return Listing([ListedFile(source.stem, source.parent, source.name)], {})
     if not source.is_dir():
         found = "is a file" if source.exists() else "does not exist"
@@ -281,7 +281,7 @@ def _scan_folder(folder: Path, relative: PurePosixPath, scan: _Scan) -> tuple[li
     with os.scandir(folder) as entries:
         for entry in entries:
             reason = None
-            if entry.is_dir():
+            if entry.is_dir() and not is_clip_path(Path(entry.path)):
                 subfolders.append(entry.name)
                 if suffix_of(entry.name) in SOURCES:
                     reason = "folder named like a frame"

@@ -96,10 +96,10 @@ def open_store(path: str | Path, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> S
         FormatVersionError: A store of another format version.
     """
     path = Path(path)
-    return cast(Store, stored_format(path).open_store(path, cache_bytes=cache_bytes))
+    return cast(Store, format_of(path).open_store(path, cache_bytes=cache_bytes))
 
 
-def stored_format(path: Path) -> Any:
+def format_of(path: Path) -> Any:
     """The module that reads what is at this path.
 
     Raises:

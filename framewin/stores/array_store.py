@@ -7,24 +7,16 @@ like a raw store; any other is read through its own library, chunk by chunk.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from framewin.containers import ForeignArray, FrameArray, open_frames
+from framewin.containers import Column, clip_table, open_frames
 from framewin.errors import StoreError
-from framewin.schema import ClipTable, Int64Array, StoreMeta
+from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import ChunkedFrames
 from framewin.stores.mapped import MappedFrames
 
-VALUES_NAMED = 5
 READ_BYTES = 2**22
-
-Column = str | Sequence[Any] | npt.NDArray[Any]
-"""One value per frame or clip, or the name of an array beside the frames that holds them."""
 
 
 class ArrayStore:
@@ -47,7 +39,9 @@ class ArrayStore:
         source = open_frames(path, array=array, axes=axes)
         self.path = path
         self.source = source
-        clips = _clip_table(source, clip_ids, clip_starts, frame_numbers)
+        clips = clip_table(
+            source, clip_ids=clip_ids, clip_starts=clip_starts, frame_numbers=frame_numbers
+        )
         stated = source.nodata if nodata is None else nodata
         self.meta = StoreMeta(source.frame_format, clips, stated)
         if not allow_missing_chunks:
@@ -107,48 +101,3 @@ def open_array(path: str | Path, **options: Any) -> ArrayStore:
             of a known kind, clips that do not fit, or a missing chunk.
     """
     return ArrayStore(Path(path), **options)
-
-
-def _clip_table(
-    source: FrameArray,
-    clip_ids: Column | None,
-    clip_starts: Column | None,
-    frame_numbers: Column | None,
-) -> ClipTable:
-    if clip_ids is not None and clip_starts is not None:
-        raise ValueError("clips are told by clip_ids or by clip_starts, not by both")
-    path, found, num_frames = source.path, source.found, source.num_frames
-    names, starts = [source.name], np.array([0])
-    if clip_ids is not None:
-        ids = _values(found, clip_ids)
-        _check_length(path, "clip_ids", ids, num_frames)
-        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-        names = [str(clip) for clip in ids[starts]]
-        if len(set(names)) != len(names):
-            twice = next(clip for clip in names if names.count(clip) > 1)
-            raise StoreError(f"{path}: the frames of clip {twice} do not follow one another")
-    elif clip_starts is not None:
-        starts = _values(found, clip_starts).astype(np.int64)
-        names = [f"clip{number}" for number in range(len(starts))]
-        if len(starts) == 0 or starts[0] != 0 or (np.diff(starts, append=num_frames) < 1).any():
-            raise StoreError(
-                f"{path}: clip_starts must increase from 0 to below {num_frames}, "
-                f"got {starts.tolist()[:VALUES_NAMED]}..."
-            )
-    numbers = np.arange(num_frames)
-    if frame_numbers is not None:
-        numbers = _values(found, frame_numbers).astype(np.int64)
-        _check_length(path, "frame_numbers", numbers, num_frames)
-    clips = np.split(numbers, starts[1:])
-    if any((np.diff(clip) < 1).any() for clip in clips):
-        raise StoreError(f"{path}: frame_numbers must increase within each clip")
-    return ClipTable.from_frame_numbers(names, clips)
-
-
-def _values(found: ForeignArray, values: Column) -> np.ndarray:
-    return found.sibling(values) if isinstance(values, str) else np.asarray(values)
-
-
-def _check_length(path: Path, what: str, values: np.ndarray, num_frames: int) -> None:
-    if values.shape != (num_frames,):
-        raise StoreError(f"{path}: {what} has shape {values.shape}, expected ({num_frames},)")

@@ -15,7 +15,7 @@ from typing import cast
 import google_crc32c
 import numpy as np
 
-from framewin.stores import Store, stored_format
+from framewin.stores import Store, format_of
 from framewin.stores.chunked import usable_cores
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.durable import tree_bytes
@@ -54,7 +54,7 @@ def verify(
     """
     started = time.perf_counter()
     path = Path(path)
-    store = cast(Store, stored_format(path).open_damaged(path))
+    store = cast(Store, format_of(path).open_damaged(path))
     damaged = _damaged_chunks(store, workers or usable_cores(), progress)
     lines = chain(_ranges(store, damaged), store.check_rest())
     return VerifyReport(

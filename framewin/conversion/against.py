@@ -1,0 +1,156 @@
+"""Comparing a store with the source it was made from, pixel by pixel."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from framewin.conversion.plan import ConversionPlan, Progress, draft_conversion
+from framewin.conversion.read import FrameReader
+from framewin.conversion.settings import ConvertSettings
+from framewin.schema import ClipTable, Int64Array
+from framewin.stores import Store, open_store
+from framewin.stores.chunked import pieces, usable_cores
+
+BLOCK_BYTES = 2**22
+NUMBERS_SHOWN = 5
+
+
+def compare(
+    store: str | Path,
+    source: str | Path,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Decode the frames of a source again, by the settings that the store records, and compare.
+
+    Args:
+        store: Made by `framewin convert`.
+        source: What it was made from.
+        workers: Decoding threads; by default one per core this process may use.
+        progress: Called with (frames done, frames in all).
+
+    Returns:
+        A line for each clip in which frames differ, or are in one of the two only.
+
+    Raises:
+        StoreError: The store cannot be read.
+        SourceError: The source cannot be read, or is damaged where the store has a frame.
+    """
+    opened = open_store(store, cache_bytes=0)
+    settings = _settings(opened.meta.conversion)
+    plan = draft_conversion(source, store, settings, new_dest=False)
+    places = _places(plan.meta.clips, opened.meta.clips)
+    reader = FrameReader(plan)
+    differ = np.zeros(len(places), dtype=bool)
+    for begin, end, found in _compared(plan, opened, reader, places, workers or usable_cores()):
+        differ[begin:end] = found
+        if progress is not None:
+            progress(end, len(places))
+    lacking = places < 0
+    lacking[list(reader.damaged)] = False
+    extra = np.setdiff1d(np.arange(opened.meta.clips.num_frames), places)
+    return [
+        *_lines(plan.meta.clips, np.flatnonzero(differ), f"differ from {source}"),
+        *_lines(plan.meta.clips, np.flatnonzero(lacking), f"are in {source}, not in the store"),
+        *_lines(opened.meta.clips, extra, f"are in the store, not in {source}"),
+    ]
+
+
+def _settings(recorded: Any) -> ConvertSettings:
+    known = {field.name for field in fields(ConvertSettings)}
+    chosen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in recorded.items()
+        if name in known
+    }
+    return ConvertSettings(**chosen)
+
+
+def _places(source: ClipTable, store: ClipTable) -> Int64Array:
+    """Row in the store of each row of the source, by clip and frame number; -1 without one."""
+    if len(source.names) == len(store.names) == 1:
+        # A single clip has the name of its folder, which may have been moved.
+        source = replace(source, names=store.names)
+    places = np.full(source.num_frames, -1, dtype=np.int64)
+    starts = dict(zip(store.names, store.clip_starts.tolist(), strict=True))
+    lengths = dict(zip(store.names, store.clip_lengths.tolist(), strict=True))
+    for name, begin, length in zip(
+        source.names, source.clip_starts.tolist(), source.clip_lengths.tolist(), strict=True
+    ):
+        if name in starts:
+            rows = np.arange(begin, begin + length)
+            stored = np.arange(starts[name], starts[name] + lengths[name])
+            _, at_source, at_store = np.intersect1d(
+                source.frame_numbers(rows), store.frame_numbers(stored), return_indices=True
+            )
+            places[rows[at_source]] = stored[at_store]
+    return places
+
+
+def _compared(
+    plan: ConversionPlan, store: Store, reader: FrameReader, places: Int64Array, workers: int
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Blocks of source rows [begin, end), and which of them differ from the store's."""
+    frame_format = plan.meta.frame_format
+    size = max(1, BLOCK_BYTES // frame_format.nbytes)
+    blocks = pieces(len(places), size)
+    with ThreadPoolExecutor(workers, thread_name_prefix="framewin-compare") as pool:
+        running: deque[tuple[int, int, Future[np.ndarray]]] = deque()
+        submit = partial(_submit, pool, plan, store, reader, places)
+        running.extend(map(submit, islice(blocks, 2 * workers)))
+        while running:
+            begin, end, found = running.popleft()
+            yield begin, end, found.result()
+            running.extend(map(submit, islice(blocks, 1)))
+
+
+def _submit(
+    pool: ThreadPoolExecutor,
+    plan: ConversionPlan,
+    store: Store,
+    reader: FrameReader,
+    places: Int64Array,
+    block: tuple[int, int],
+) -> tuple[int, int, Future[np.ndarray]]:
+    begin, end = block
+
+    def differing() -> np.ndarray:
+        form = plan.meta.frame_format
+        frames = np.empty((end - begin, *form.shape), form.dtype)
+        reader.read(begin, end, frames)
+        wanted = places[begin:end] >= 0
+        wanted[[row - begin for row in reader.damaged if begin <= row < end]] = False
+        found = np.zeros(end - begin, dtype=bool)
+        stored = store.frames.take(places[begin:end][wanted])
+        if stored.shape[1:] != frames.shape[1:] or stored.dtype != frames.dtype:
+            found[wanted] = True
+        else:
+            # By their bytes, for which NaN equals itself.
+            here, there = (
+                np.ascontiguousarray(part).view(np.uint8).reshape(len(stored), -1)
+                for part in (frames[wanted], stored)
+            )
+            found[wanted] = (here != there).any(axis=1)
+        return found
+
+    return begin, end, pool.submit(differing)
+
+
+def _lines(clips: ClipTable, rows: Int64Array, what: str) -> Iterator[str]:
+    """A line for each clip that some rows belong to."""
+    owners = clips.clips_of(rows)
+    for owner in np.unique(owners).tolist():
+        numbers = clips.frame_numbers(rows[owners == owner]).tolist()
+        shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN]))
+        more = f" and {len(numbers) - NUMBERS_SHOWN} more" if len(numbers) > NUMBERS_SHOWN else ""
+        yield f"{clips.names[owner]}: frames {shown}{more} {what}"

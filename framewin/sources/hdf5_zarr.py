@@ -1,0 +1,137 @@
+"""Arrays in HDF5, netCDF4 and Zarr as frames; a framewin store keeps its clips and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from framewin.containers import FrameArray, clip_table, open_frames
+from framewin.errors import SourceError, StoreError
+from framewin.schema import ClipTable
+from framewin.sources import suffix_of
+from framewin.sources.info import (
+    STORE_KIND,
+    ClipPart,
+    FileInfo,
+    ReadOptions,
+    check_kind,
+    check_pixels,
+)
+
+_HEADER_BYTES = 16
+_READ_BYTES = 2**22
+_HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
+
+
+def header(file: BinaryIO) -> bytes:
+    """The beginning of a file; its library reads the rest."""
+    return file.read(_HEADER_BYTES)
+
+
+def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
+    """What the array holds; see `inspect_clip`."""
+    if suffix_of(path) in _HDF5_SUFFIXES:
+        check_kind(data, path, "HDF5")
+    return inspect_clip(path, options)
+
+
+def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
+    """Read an array of a single frame into `out`, (H, W, C)."""
+    with _source_errors():
+        source = _open(path, options)
+        if "t" in source.axes:
+            raise SourceError(
+                f"{path} is a clip by itself in a place for single frames; leave it out by "
+                "--exclude"
+            )
+        out[:] = source.read(0, 1)[0]
+
+
+def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
+    """How many frames of what kind, and which clips they belong to; no pixel is read.
+
+    Raises:
+        SourceError: No such array, axes that do not fit it, or a missing chunk.
+    """
+    with _source_errors():
+        source = _open(path, options)
+        source.check_chunks()
+        settings = source.found.store_settings()
+        if settings is None:
+            clips = clip_table(
+                source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers
+            )
+        else:
+            clips = _stored_clips(source, settings)
+    form = source.frame_format
+    check_pixels(form.height, form.width, path, options)
+    several = len(clips.names) > 1
+    nodata = source.nodata if settings is None else settings["nodata"]
+    return FileInfo(
+        form,
+        (Path(path).suffix[1:].upper() + " array") if settings is None else STORE_KIND,
+        f"{form.channels} channels of {form.dtype}",
+        is_clip="t" in source.axes,
+        frames=source.num_frames,
+        numbers=clips.frame_numbers(np.arange(source.num_frames)),
+        step=clips.step,
+        parts=_parts(clips) if several or settings is not None else (),
+        time_unit=clips.time_unit,
+        nodata=None if nodata is None else float(nodata),
+    )
+
+
+def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
+    """All frames in order, (H, W, C) each."""
+    return read_clip_from(path, options, 0)
+
+
+def read_clip_from(path: str, options: ReadOptions, first: int) -> Iterator[np.ndarray]:
+    """Frames from `first` on, (H, W, C) each."""
+    with _source_errors():
+        source = _open(path, options)
+        size = source.chunk_frames or max(1, _READ_BYTES // source.frame_format.nbytes)
+        while first < source.num_frames:
+            # To the end of the chunk, so that each chunk is decoded once.
+            end = min((first // size + 1) * size, source.num_frames)
+            yield from source.read(first, end)
+            first = end
+
+
+def _open(path: str, options: ReadOptions) -> FrameArray:
+    return open_frames(Path(path), array=options.array, axes=options.axes)
+
+
+def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:
+    """The clips of a store that framewin wrote."""
+    names, starts, numbers = (
+        source.found.sibling(name) for name in ("clips/name", "clips/start_row", "frame_number")
+    )
+    return ClipTable.from_frame_numbers(
+        [str(name) for name in names],
+        np.split(numbers, starts[1:]),
+        step=settings["step"],
+        time_unit=settings["time_unit"],
+    )
+
+
+def _parts(clips: ClipTable) -> tuple[ClipPart, ...]:
+    ends = clips.clip_starts + clips.clip_lengths
+    return tuple(
+        ClipPart(name, begin, end)
+        for name, begin, end in zip(
+            clips.names, clips.clip_starts.tolist(), ends.tolist(), strict=True
+        )
+    )
+
+
+@contextmanager
+def _source_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as exc:
+        raise SourceError(str(exc)) from exc
