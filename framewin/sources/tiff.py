@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tifffile
 
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
@@ -79,7 +79,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     with _open(data, path) as tiff:
         pages = _pages(tiff, len(data), path)
         if len(pages) > 1:
-            raise SourceError(
+            raise FrameFormatError(
                 f"{path} holds {len(pages)} pages in a place for single frames; leave it out by "
                 "--exclude"
             )
