@@ -23,7 +23,10 @@ class SourceError(FramewinError):
 
 
 class FrameFormatError(SourceError):
-    """A frame differs from the first one in height, width, channels or dtype."""
+    """A frame differs from the first one in height, width, channels or dtype, or from the options.
+
+    Such a frame is not damaged, and is never left out by itself.
+    """
 
 
 class StoreError(FramewinError):

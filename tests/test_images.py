@@ -329,6 +329,22 @@ def test_what_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -
     assert str(tmp_path / name) in str(caught.value)
 
 
+def test_pages_of_several_axes(tmp_path: Path) -> None:
+    """Channels are never taken for time; one axis of pages is time, whatever it is called."""
+    path = tmp_path / "a.tif"
+    pages = picture(shape=(5, 20, 28), dtype="uint16")
+    for array, metadata in (
+        (np.stack([pages, pages], axis=1), {"axes": "TCYX"}),
+        (pages[:3], {"axes": "CYX"}),
+    ):
+        tifffile.imwrite(path, array, imagej=True, metadata=metadata)
+        with pytest.raises(SourceError, match=r"a\.tif has the axes .*C \d, Y 20, X 28; expected"):
+            several(path)
+    for axes in ("TYX", "ZYX"):
+        tifffile.imwrite(path, pages, imagej=True, metadata={"axes": axes})
+        assert np.array_equal(several(path)[..., 0], pages)
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])
 def test_bombs_are_refused_by_their_header(name: str, tmp_path: Path) -> None:
     """The size is held against the limit before anything is decoded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import imagecodecs
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from framewin import FrameFormatError, convert
+from framewin import FrameFormatError, FrameWindowDataset, convert
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
 from framewin.schema import FrameFormat
@@ -235,6 +236,23 @@ def test_frames_of_any_threads_are_the_same(tmp_path: Path) -> None:
     assert np.array_equal(one, five)
     first = imagecodecs.png_decode((tmp_path / "in" / "0.png").read_bytes())
     assert np.array_equal(one[0], changed(first, **options))
+
+
+def test_deep_pixels_reach_every_reader(tmp_path: Path, tf: ModuleType) -> None:
+    """16 bits are the same four numbers in the store, in windows and in batches, each pass."""
+    frame = np.array([[1, 4096], [15000, 30000]], np.uint16)[..., np.newaxis]
+    write_frames(tmp_path / "in", {f"{n}.png": frame + np.uint16(n) for n in range(10)})
+    convert(tmp_path / "in", tmp_path / "clips.zarr")
+    expected = np.stack([frame + np.uint16(n) for n in range(10)])
+    assert np.array_equal(open_store(tmp_path / "clips.zarr").frames.array, expected)
+    ds = FrameWindowDataset(tmp_path / "clips.zarr", input_frames=1, predict_frames=1)
+    assert np.array_equal(np.concatenate([ds[i][0] for i in range(9)]), expected[:9])
+    batches = ds.to_tf_dataset(batch_size=9)
+    for _ in range(2):
+        [(inputs, targets)] = list(batches)
+        assert inputs.dtype == tf.uint16
+        assert np.array_equal(inputs[:, 0], expected[:9])
+        assert np.array_equal(targets[:, 0], expected[1:])
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def _examined(
 def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
     """Raise what would stop the conversion at this file."""
     if info.is_clip and not isinstance(clip, FileClip):
-        raise SourceError(
+        raise FrameFormatError(
             f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
         )
     check_format(plan, PixelRule(plan.settings).result_format(info.frame_format, path), path)

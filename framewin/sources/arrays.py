@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
@@ -57,7 +57,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     file = io.BytesIO(data)
     layout = _layout(file, path)
     if len(layout.shape) != 2:
-        raise SourceError(
+        raise FrameFormatError(
             f"{path} has the shape {layout.shape} in a place for single frames of (y, x); leave "
             "it out by --exclude"
         )

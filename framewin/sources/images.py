@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FrameFormat
 from framewin.sources import suffix_of
 from framewin.sources.info import (
@@ -88,7 +88,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     """
     image = _open(data, path)
     if getattr(image, "n_frames", 1) > 1:
-        raise SourceError(
+        raise FrameFormatError(
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
             "--exclude"
         )

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 import imagecodecs
 import numpy as np
 
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FrameFormat
 from framewin.sources.info import (
     FileInfo,
@@ -228,7 +228,7 @@ def _whole(data: bytes, path: str) -> bytes:
         if end > len(data):
             break
         if name == b"fdAT":
-            raise SourceError(
+            raise FrameFormatError(
                 f"{path} is an animation in a place for single frames; rename it to .apng or "
                 "leave it out by --exclude"
             )

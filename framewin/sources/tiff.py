@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tifffile
 
-from framewin.errors import SourceError
+from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
@@ -79,7 +79,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     with _open(data, path) as tiff:
         pages = _pages(tiff, len(data), path)
         if len(pages) > 1:
-            raise SourceError(
+            raise FrameFormatError(
                 f"{path} holds {len(pages)} pages in a place for single frames; leave it out by "
                 "--exclude"
             )
@@ -176,12 +176,28 @@ def _pages(tiff: Any, size: int, path: str) -> list[Any]:
                 )
     if not pages:
         raise SourceError(f"{path} holds no image at full size; remove it")
+    if tiff.is_imagej or tiff.is_ome or tiff.is_shaped:
+        _check_axes(tiff, path)
     if images > len(pages):
         raise SourceError(
             f"{path} keeps {images} ImageJ images behind {len(pages)} directories; save it as a "
             "plain stack of pages"
         )
     return pages
+
+
+def _check_axes(tiff: Any, path: str) -> None:
+    """Refuse pages of several channels, or of two axes, of which either could be time."""
+    with _guarded(path):
+        series = tiff.series[0]
+        axes = [(axis, size) for axis, size in zip(series.axes, series.shape, strict=True)]
+    of_pages = [(axis, size) for axis, size in axes if axis not in "YXS" and size > 1]
+    if len(of_pages) > 1 or any(axis == "C" for axis, _ in of_pages):
+        shown = ", ".join(f"{axis} {size}" for axis, size in axes)
+        raise SourceError(
+            f"{path} has the axes {shown}; expected pages along one axis of time, save each "
+            "channel or plane as a file of its own"
+        )
 
 
 def _page_info(page: Any, path: str, options: ReadOptions) -> FileInfo:
