@@ -1,5 +1,6 @@
 """NumPy arrays as frames: `.npy` and `.npz`, axes (t, y, x) or (t, y, x, c), or one frame (y, x).
 
+A `.npy` file whose axes are stated is read like the arrays of other containers.
 Nothing is unpickled. Frames are read one by one, so that a file may be larger than memory.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat
+from framewin.sources import hdf5_zarr as containers
 from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
@@ -49,11 +51,16 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not an array, or one of other axes or another dtype.
     """
     check_kind(data, path, "NumPy")
+    if options.axes is not None:
+        return containers.inspect_clip(path, options)
     return _info(_layout(io.BytesIO(data), path), path, options)
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
     """Copy an array of a single frame, (y, x), into `out`, (H, W, 1)."""
+    if options.axes is not None:
+        containers.decode(data, out, path, options)
+        return
     file = io.BytesIO(data)
     layout = _layout(file, path)
     if len(layout.shape) != 2:
@@ -68,6 +75,9 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """What `read_clip` gives; of a `.npz` file with several arrays `--stream` says which."""
+    if options.axes is not None:
+        _refuse_archive(path)
+        return containers.inspect_clip(path, options)
     with _array_file(path, options) as (file, size):
         layout = _layout(file, path)
         _check_size(layout, size - file.tell(), path)
@@ -80,8 +90,18 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
     Raises:
         SourceError: The file ends early, or its checksum is wrong.
     """
+    if options.axes is not None:
+        yield from containers.read_clip(path, options)
+        return
     with _array_file(path, options) as (file, _):
         yield from _frames(file, _layout(file, path), path)
+
+
+def _refuse_archive(path: str) -> None:
+    if suffix_of(path) == ".npz":
+        raise SourceError(
+            f"{path} is an archive, whose arrays --axes cannot turn; save the array as .npy"
+        )
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Arrays in HDF5, netCDF4 and Zarr as frames; a framewin store keeps its clips and numbers."""
+"""Arrays in HDF5, netCDF4 and Zarr, and .npy in any axis order, as frames.
+
+A store that framewin wrote keeps its clips and frame numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,243 @@
+"""Arrays and stores as sources, and stores compared with what they were made from."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
+from framewin.conversion.against import compare
+from framewin.stores import open_store
+from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
+from tests.store_contract import COMPRESSIONS, flip
+from tests.test_arrays import CONTAINERS, H, T, W, values
+
+CLIPS = {"a": [1, 2, 3, 7], "b/c": [0, 5]}
+
+
+def frames_of(store: Path) -> np.ndarray:
+    opened = open_store(store)
+    return opened.frames.take(np.arange(opened.meta.clips.num_frames))
+
+
+@pytest.mark.parametrize("container", sorted(CONTAINERS))
+@pytest.mark.parametrize("axes", ["tyx", "xty"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
+def test_an_array_becomes_a_store(tmp_path: Path, container: str, axes: str, dtype: str) -> None:
+    """Any axes and dtype; values as they are."""
+    sizes = {"t": T, "y": H, "x": W}
+    data = values(tuple(sizes[letter] for letter in axes), dtype)
+    path = CONTAINERS[container](tmp_path, data)
+    array = None if container == "npy" else "group/data"
+    report = convert(path, tmp_path / "clips.zarr", array=array, axes=axes, compression="zstd")
+    assert (report.clips, report.frames) == (1, T)
+    expected = np.transpose(data, [axes.index(letter) for letter in "tyx"])[..., np.newaxis]
+    found = frames_of(tmp_path / "clips.zarr")
+    assert found.dtype == dtype
+    assert np.array_equal(found, expected)
+    assert compare(tmp_path / "clips.zarr", path) == []
+
+
+@pytest.mark.parametrize("container", ["hdf5", "zarr 2", "zarr 3"])
+def test_clips_and_gaps_of_an_array(tmp_path: Path, container: str) -> None:
+    """By arrays that stand beside the frames."""
+    data = values((T, H, W), "uint16")
+    ids, numbers = np.array([7] * 4 + [2] * 5), np.array([0, 5, 10, 20, 3, 8, 13, 18, 23])
+    path = CONTAINERS[container](tmp_path, data, ids=ids, numbers=numbers)
+    convert(
+        path, tmp_path / "clips.h5", array="group/data", clip_ids="ids", frame_numbers="numbers"
+    )
+    clips = open_store(tmp_path / "clips.h5").meta.clips
+    assert clips.names == ("7", "2")
+    assert clips.frame_numbers(np.arange(T)).tolist() == numbers.tolist()
+    assert [(gap.before, gap.after) for gap in clips.gaps()] == [(10, 20)]
+    assert np.array_equal(frames_of(tmp_path / "clips.h5")[..., 0], data)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize(("before", "after"), [(".zarr", ".h5"), (".h5", ".zarr")])
+def test_a_store_becomes_another(
+    make_store: MakeClips, tmp_path: Path, compression: str, before: str, after: str
+) -> None:
+    """Clips, numbers, gaps, no-data value and pixels stay; so a layout can be changed."""
+    import_or_skip("hdf5plugin")
+    converted = {"compression": compression, "chunk_frames": 2, "nodata": 9}
+    store = make_store(CLIPS, shape=(5, 4, 3), suffix=before, converted=converted)
+    convert(store, tmp_path / f"other{after}")
+    one, other = open_store(store).meta, open_store(tmp_path / f"other{after}").meta
+    assert one.clips.names == other.clips.names == ("a", "b/c")
+    rows = np.arange(6)
+    assert np.array_equal(one.clips.frame_numbers(rows), other.clips.frame_numbers(rows))
+    assert one.clips.gaps() == other.clips.gaps()
+    assert other.nodata == 9
+    assert np.array_equal(frames_of(store), frames_of(tmp_path / f"other{after}"))
+
+
+def test_stores_keep_times(tmp_path: Path) -> None:
+    """Frames numbered by time stay so, in the coordinate too."""
+    xarray = import_or_skip("xarray")
+    import_or_skip("h5netcdf")
+    stamps = ["20240101_2355", "20240102_0000", "20240102_0005"]
+    frames = {f"{stamp}.png": make_frame(0, n) for n, stamp in enumerate(stamps)}
+    write_frames(tmp_path / "radar", frames)
+    options = {"frame_regex": r"(?P<time>\d{8}_\d{4})", "time_format": "%Y%m%d_%H%M"}
+    convert(tmp_path / "radar", tmp_path / "one.zarr", **options)
+    convert(tmp_path / "one.zarr", tmp_path / "two.h5")
+    for dataset in (
+        xarray.open_zarr(tmp_path / "one.zarr"),
+        xarray.open_dataset(tmp_path / "two.h5", engine="h5netcdf"),
+    ):
+        times = dataset.time.to_numpy().astype("datetime64[m]").astype(str).tolist()
+        assert times == ["2024-01-01T23:55", "2024-01-02T00:00", "2024-01-02T00:05"]
+        assert np.array_equal(dataset.frames.to_numpy(), list(frames.values()))
+        dataset.close()
+
+
+def test_a_damaged_store_is_no_source(make_store: MakeClips, tmp_path: Path) -> None:
+    """Its frames would get new checksums, which would be right."""
+    store = make_store(CLIPS)
+    flip(store / "frames/c/0/0/0/0", 30)
+    message = f"{store} is damaged (frames 0 to 5 are damaged (a 1 to b/c 5)); convert its own"
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(store, tmp_path / "other.h5")
+
+
+def test_a_folder_of_files_of_one_frame_each(tmp_path: Path) -> None:
+    """As radar archives are: a clip, in the order of the names, compressed as they like."""
+    import_or_skip("hdf5plugin")
+    (tmp_path / "radar").mkdir()
+    for number in (10, 9, 2):
+        with h5py.File(tmp_path / "radar" / f"scan_{number}.h5", "w") as file:
+            frame = np.full((4, 5), number, np.uint16)
+            file.create_dataset("image1/data", data=frame, compression="gzip")
+            file["image2/data"] = frame + 1
+    convert(tmp_path / "radar", tmp_path / "clips.zarr", array="image1/data", axes="yx")
+    assert frames_of(tmp_path / "clips.zarr")[:, 0, 0, 0].tolist() == [2, 9, 10]
+    message = r"name the array with the frames; there are image1/data \(4, 5\), image2/data"
+    with pytest.raises(SourceError, match=message):
+        convert(tmp_path / "radar", tmp_path / "other.zarr", axes="yx")
+
+
+def test_arrays_that_stand_in_a_folder(tmp_path: Path) -> None:
+    """Each file, or Zarr folder, is a clip by its name, beside videos and stacks."""
+    source = tmp_path / "movies"
+    for name in ("one", "two"):
+        (source / name).mkdir(parents=True)
+    hdf5(source / "one" / "a.h5", 3)
+    hdf5(source / "b.nc", 5)
+    zarr.save_array(source / "two" / "c.zarr", values((2, H, W), "uint8"))
+    report = convert(source, tmp_path / "clips.zarr")
+    assert (report.clips, report.frames) == (3, 10)
+    clips = open_store(tmp_path / "clips.zarr").meta.clips
+    lengths = dict(zip(clips.names, clips.clip_lengths.tolist(), strict=True))
+    assert lengths == {"b": 5, "one/a": 3, "two/c": 2}
+
+
+def hdf5(path: Path, length: int) -> None:
+    with h5py.File(path, "w") as file:
+        file["movie"] = values((length, H, W), "uint8")
+
+
+def test_arrays_that_are_refused(tmp_path: Path) -> None:
+    """The file, what was found, what to do; as for any other source."""
+    source = tmp_path / "scans"
+    source.mkdir()
+    (source / "scan_1.h5").write_bytes(b"no array")
+    with pytest.raises(SourceError, match=r"scan_1\.h5 starts with b'no array'; expected a HDF5"):
+        convert(source, tmp_path / "clips.zarr")
+    (source / "scan_1.h5").unlink()
+    zarr.save_array(source / "a.zarr", values((4, H, W), "uint8"))
+    next((source / "a.zarr").rglob("c/0/0/0")).unlink()
+    with pytest.raises(SourceError, match="chunk c/0/0/0 of 'a' is missing, and would read as"):
+        convert(source, tmp_path / "clips.zarr")
+    np.savez(tmp_path / "b.npz", values((4, H, W), "uint8"))
+    with pytest.raises(SourceError, match=r"b\.npz is an archive, whose arrays --axes cannot"):
+        convert(tmp_path / "b.npz", tmp_path / "clips.zarr", axes="ytx")
+    shutil.rmtree(source / "a.zarr")
+    hdf5(source / "f1.h5", 3)
+    with h5py.File(source / "f2.h5", "w") as file:
+        file["movie"] = values((3, H + 1, W), "uint8")
+    with pytest.raises(FrameFormatError, match=r"f2\.h5 is 5x5x1 uint8, .*f1\.h5 is 4x5x1 uint8"):
+        convert(source, tmp_path / "clips.zarr")
+
+
+def test_no_data_is_not_mixed_with_data(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Averages over pixels without data would be values that nobody measured."""
+    source = make_clips({"a": range(3)}, shape=(4, 6, 3))
+    for options in ({"size": (2, 3)}, {"mode": "gray"}, {"background": (0, 0, 0)}):
+        with pytest.raises(ValueError, match="would mix the nodata value with data; use crop"):
+            convert(source, tmp_path / "clips.zarr", nodata=255, **options)
+    convert(source, tmp_path / "clips.zarr", nodata=255, crop=(0, 2, 0, 3))
+    assert open_store(tmp_path / "clips.zarr").meta.nodata == 255
+
+
+def test_comparing_with_the_source(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Names the clips and frames that were changed, lost or added since."""
+    source = make_clips({"a": range(12), "b": range(5)}, shape=(8, 8, 3))
+    store = tmp_path / "clips.h5"
+    convert(source, store, compression="gzip", size=(4, 4), mode="gray")
+    calls: list[tuple[int, int]] = []
+    assert compare(store, source, progress=lambda *done: calls.append(done)) == []
+    assert calls[-1] == (17, 17)
+    for number in range(3, 10):
+        write_frames(source / "a", {f"frame_{number}.png": make_frame(5, number, (8, 8, 3))})
+    (source / "b" / "frame_0.png").rename(source / "b" / "frame_7.png")
+    assert compare(store, source) == [
+        f"a: frames 3, 4, 5, 6, 7 and 2 more differ from {source}",
+        f"b: frames 7 are in {source}, not in the store",
+        f"b: frames 0 are in the store, not in {source}",
+    ]
+
+
+def test_comparing_leaves_known_damage_out(make_clips: MakeClips, tmp_path: Path) -> None:
+    """What was a gap then is one now; and a clip of a folder that has moved is the same clip."""
+    source = make_clips({"a": range(6)})
+    path = source / "a" / "frame_4.png"
+    path.write_bytes(path.read_bytes()[:-20])
+    convert(source / "a", tmp_path / "clips.zarr", on_error="gap")
+    (source / "a").rename(tmp_path / "moved")
+    assert compare(tmp_path / "clips.zarr", tmp_path / "moved") == []
+
+
+def test_radar_archives(real_data: Path, tmp_path: Path) -> None:
+    """92 HDF5 files of 2010-08-26, one frame each, by their time stamps; 65535 is no data."""
+    source = real_data / "radar_knmi_h5" / "2010" / "08"
+    convert(
+        source,
+        tmp_path / "clips.zarr",
+        array="image1/image_data",
+        axes="yx",
+        frame_regex=r"(?P<time>\d{12})\.h5",
+        time_format="%Y%m%d%H%M",
+        nodata=65535,
+        compression="zstd",
+    )
+    expected = []
+    for path in sorted(source.glob("*.h5")):
+        with h5py.File(path) as file:
+            expected.append(file["image1/image_data"][:])
+    assert np.array_equal(frames_of(tmp_path / "clips.zarr")[..., 0], expected)
+    ds = FrameWindowDataset(
+        tmp_path / "clips.zarr", input_frames=5, predict_frames=5, sample_weight="nodata"
+    )
+    assert (len(ds), ds.clips.step, ds.clips.time_unit, ds.clips.gaps()) == (83, 300, "s", [])
+    weights = ds[0][2]
+    assert np.array_equal(weights, np.stack(expected[5:10]) != 65535)
+
+
+@pytest.mark.parametrize(("name", "length"), [("sat_data", 25), ("sat_data_15", 9)])
+def test_satellite_archives(real_data: Path, tmp_path: Path, name: str, length: int) -> None:
+    """Zarr of format 2 with BZ2, int16 and float64, a ragged last chunk and no fill value."""
+    source = real_data / "zarr_ocf_satellite" / f"{name}.zarr"
+    expected = zarr.open_group(source, mode="r")["data"][:]
+    ds = FrameWindowDataset(source, input_frames=3, predict_frames=2, array="data", axes="tyxc")
+    assert len(ds) == length - 4
+    assert np.array_equal(np.concatenate(ds[len(ds) - 1]), expected[-5:])
+    convert(source, tmp_path / "clips.h5", array="data", frame_numbers="time")
+    assert np.array_equal(frames_of(tmp_path / "clips.h5"), expected)
