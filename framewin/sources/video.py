@@ -126,7 +126,8 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
     with _opened(path, options) as (container, stream):
         packets = _packets(container, stream, path)
     with _opened(path, options) as (container, stream):
-        stream.thread_type = "AUTO"
+        # With a thread per frame FFmpeg forgets some errors, and which depends on the cores.
+        stream.thread_type = "SLICE"
         stream.codec_context.options = _STRICT
         target = _target(stream.codec_context, path)
         read = _by_stamp if packets.carried else _by_count
