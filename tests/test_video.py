@@ -50,6 +50,8 @@ def write_video(
         for number, stream in enumerate(written):
             stream.height, stream.width = SHAPE[0] * (number + 1), SHAPE[1]
             stream.pix_fmt = pix_fmt
+            # The number of threads changes the bytes, and so what a damaged byte means.
+            stream.codec_context.thread_count = 1
             stream.codec_context.time_base = Fraction(1, ticks)
         for index, stamp in enumerate(stamps):
             for stream in written:
