@@ -2,7 +2,8 @@
 
     FramewinError
     |-- SourceError               a frame or folder that cannot be converted as it is
-    |   `-- FrameFormatError      a frame of another size, channel count or dtype
+    |   |-- FrameFormatError      a frame of another size, channel count or dtype
+    |   `-- SourceChangedError    a file that changed while it was converted
     |-- StoreError                a store that cannot be read, or must not be written
     |   `-- FormatVersionError    a store of a newer framewin
     |-- TrainingError             training that cannot start, or went wrong
@@ -27,6 +28,10 @@ class FrameFormatError(SourceError):
 
     Such a frame is not damaged, and is never left out by itself.
     """
+
+
+class SourceChangedError(SourceError):
+    """A file of the source changed, or vanished, after it was listed."""
 
 
 class StoreError(FramewinError):

@@ -242,16 +242,16 @@ def test_waiting_for_another_process(make_store: MakeClips, tmp_path: Path, monk
     store = open_store(make_store(CLIPS, converted=COMPRESSED))
     path = tmp_path / "cache"
     waits: list[float] = []
-    with durable.building(path) as target:
+    with durable.building(path) as site:
 
         def finish(seconds: float) -> None:
             waits.append(seconds)
             if len(waits) == 3:
-                caching._fill(store, target, None)
-                target.rename(path)
+                caching._fill(store, site.store, None)
+                site.store.rename(path)
 
         monkeypatch.setattr("time.sleep", finish)
         cached = caching.on_disk(store, path, None)
         assert len(waits) == 3
         assert np.array_equal(cached.frames.array, store.frames.take(np.arange(40)))
-        path.rename(target)
+        path.rename(site.store)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from framewin import MissingDependencyError, StoreError, convert
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
-from framewin.stores import open_store
+from framewin.stores import durable, open_store
 from framewin.stores.codecs import Layout
 from framewin.stores.hdf5_store import Writer
 from tests.conftest import MakeClips, import_or_skip
@@ -56,13 +56,16 @@ def test_raw_frames_lie_one_behind_the_other(
     path = tmp_path_factory.mktemp("raw") / "clips.h5"
     frame_format = FrameFormat(*shape, dtype)
     meta = StoreMeta(frame_format, ClipTable.from_frame_numbers(["a"], [range(num_frames)]))
-    writer = Writer(path, meta, [("", ["0.png"] * num_frames)], Layout(chunk_frames=chunk))
+    files = [("", ["0.png"] * num_frames)]
     frames = np.arange(num_frames * frame_format.nbytes, dtype=np.uint8).view(dtype)
     frames = np.nan_to_num(frames).reshape(num_frames, *shape)
-    writer.commit(writer.write_block(0, frames))
-    writer.write_metadata()
-    writer.finish()
-    writer.close()
+    with durable.building(path) as site:
+        site.begin({}, resume=False)
+        writer = Writer(site, meta, files, Layout(chunk_frames=chunk))
+        writer.files.commit(writer.files.write_block(0, frames))
+        writer.write_metadata()
+        writer.finish()
+        writer.close()
     mapped = open_store(path).frames
     assert mapped.rows is not None
     assert np.array_equal(mapped.rows[mapped.first_row :], frames)

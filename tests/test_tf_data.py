@@ -201,6 +201,7 @@ from pathlib import Path
 import numpy as np
 from framewin import FrameWindowDataset
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
+from framewin.stores import durable
 from framewin.stores.codecs import Layout
 from framewin.stores.zarr_store import Writer
 
@@ -208,10 +209,11 @@ frame_format = FrameFormat(1000, 1000, 3, "uint8")
 frames = 10_000
 meta = StoreMeta(frame_format, ClipTable.from_frame_numbers(["a"], [range(frames)]))
 names = [f"{n}.png" for n in range(frames)]
-writer = Writer(Path(sys.argv[1]), meta, [("", names)], Layout())
-writer.write_metadata()
-writer.finish()
-writer.close()
+with durable.building(Path(sys.argv[1])) as site:
+    site.begin({}, resume=False)
+    writer = Writer(site, meta, [("", names)], Layout())
+    writer.write_metadata()
+    writer.finish()
 
 def resident():
     fields = Path("/proc/self/statm").read_text().split()

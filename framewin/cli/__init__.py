@@ -7,6 +7,7 @@ left out, 130 stopped by Ctrl-C. Heavy packages are imported inside the commands
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -34,7 +35,10 @@ def main() -> None:
     try:
         app()
     except FramewinError as exc:
-        print(f"framewin: {exc}", file=sys.stderr)
+        print(f"framewin: {exc}", file=sys.stderr, flush=True)
+        # The thread of a block that never ends would be waited for.
+        if type(exc).__name__ == "StalledError":
+            os._exit(1)
         sys.exit(1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from dataclasses import asdict
 from enum import Enum
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from framewin.sources.listing import Skipped
 
 DAMAGE_EXIT = 3
+INTERRUPTED_EXIT = 130
 SHOWN_CLIPS = 10
 
 
@@ -130,6 +132,9 @@ def convert(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew where an interrupted run could go on.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Read and check all files, try compression, write nothing."),
@@ -171,14 +176,26 @@ def convert(
         return
     with usage_errors():
         plan = plan_conversion(source, dest, settings, target)
-    with show_progress("converting", quiet) as progress:
-        report = run(plan, workers=workers, progress=progress)
+    try:
+        with show_progress("converting", quiet) as progress:
+            report = run(plan, workers=workers, progress=progress, restart=restart)
+    except KeyboardInterrupt:
+        _say_stopped(dest)
+        raise typer.Exit(INTERRUPTED_EXIT) from None
     if as_json:
         print(json.dumps(asdict(report), indent=2, default=str))
     else:
         print_rows(_report_rows(report))
     if report.damaged:
         raise typer.Exit(DAMAGE_EXIT)
+
+
+def _say_stopped(dest: Path) -> None:
+    from framewin.stores.durable import partial_path
+
+    partial = partial_path(dest)
+    rest = f"what is done is kept in {partial}; repeat the command to go on, --restart begins anew"
+    print(f"framewin: stopped; {rest if partial.exists() else 'nothing was kept'}", file=sys.stderr)
 
 
 def _numbers(option: str, text: str | None, pattern: str, shape: str) -> Any:
@@ -274,11 +291,17 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("frames", f"{report.frames:,}"),
         ("frame", str(report.frame_format)),
         ("gaps", _gaps(report)),
+        *(
+            [("resumed", f"{report.resumed_frames:,} frames were there")]
+            * bool(report.resumed_frames)
+        ),
         ("bytes in", size_text(report.bytes_in)),
         ("bytes out", f"{size_text(report.bytes_out)}, {_layout(report)}"),
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
     ]
+    if report.resumed_frames:
+        rows.append(("resumed", f"{report.resumed_frames:,} frames were there already"))
     if report.damaged:
         rows.append(("damaged", f"{len(report.damaged)} left out"))
         rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN]]

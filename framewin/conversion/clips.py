@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.errors import FrameFormatError, SourceError
+from framewin.errors import FrameFormatError, SourceChangedError, SourceError
 from framewin.schema import Int64Array
 from framewin.sources import CLIP_SUFFIXES, clip_decoder, frame_decoder, suffix_of
 from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
@@ -135,7 +135,8 @@ def is_clip(path: str, options: ReadOptions) -> bool:
 
 def unreadable(path: str, exc: OSError) -> SourceError:
     """The error for a source file that the system does not let us read."""
-    return SourceError(f"{path} cannot be read: {exc.strerror or exc}")
+    kind = SourceChangedError if isinstance(exc, FileNotFoundError) else SourceError
+    return kind(f"{path} cannot be read: {exc.strerror or exc}")
 
 
 def without(clip: Clip, positions: Sequence[int]) -> Clip:

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from framewin.conversion.clips import Damaged, FileClip, unreadable
+from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format
-from framewin.errors import FrameFormatError, SourceError
+from framewin.errors import FrameFormatError, SourceChangedError, SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.info import ReadOptions
 from framewin.stores.durable import tree_bytes
@@ -29,8 +30,10 @@ class FrameReader:
     so the block that holds later frames waits for the one before it.
     """
 
-    def __init__(self, plan: ConversionPlan) -> None:
+    def __init__(self, plan: ConversionPlan, known: Fingerprints | None = None) -> None:
+        """Read the frames of a plan; with `known`, refuse files that have changed since."""
         self.plan = plan
+        self._known = known
         self.damaged: dict[int, Damaged] = {}
         """Row -> what is wrong with it, where damage leaves gaps."""
         self._options = plan.settings.read_options
@@ -63,6 +66,14 @@ class FrameReader:
                 self._changed.notify_all()
             raise
 
+    def skip(self, begin: int, end: int) -> None:
+        """Leave out rows that are not wanted, in the place of reading them."""
+        with self._changed:
+            for index, first, last in self.plan.pieces(begin, end):
+                if index in self._files:
+                    self._files[index].pass_over(first, last)
+            self._changed.notify_all()
+
     def _read(self, begin: int, end: int, out: np.ndarray) -> int:
         bytes_in = 0
         row = begin
@@ -70,10 +81,15 @@ class FrameReader:
             frames = out[row - begin : row - begin + last - first]
             if index in self._files:
                 bytes_in += self._read_file(self._files[index], first, last, frames, row)
+                if self._known is not None:
+                    self._known.check(index, first, self._files[index].clip.path)
             else:
                 paths = self.plan.clips[index].paths(first, last)
                 for offset, (path, frame) in enumerate(zip(paths, frames, strict=True)):
                     bytes_in += self._read_frame(path, frame, row + offset)
+                    # What was read in the meantime may be half of one version, half of another.
+                    if self._known is not None:
+                        self._known.check(index, first + offset, path)
             row += last - first
         return bytes_in
 
@@ -85,8 +101,15 @@ class FrameReader:
         except OSError as exc:
             self._note(row, path, unreadable(path, exc))
         except SourceError as exc:
+            if self._known is not None:
+                self._known.check(*self._place(row), path)
             self._note(row, path, exc)
         return len(data)
+
+    def _place(self, row: int) -> tuple[int, int]:
+        """Clip of a row, and which of the clip's frames it is."""
+        [(clip, first, _)] = self.plan.pieces(row, row + 1)
+        return clip, first
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
         decoder = frame_decoder(path)
@@ -128,12 +151,12 @@ class FrameReader:
                 raise SourceError(f"{opened.clip.path} was not read to its end")
         yield
         with self._changed:
-            opened.done = last
+            opened.pass_over(first, last)
             self._changed.notify_all()
 
     def _note(self, row: int, path: str, exc: SourceError) -> None:
         # A frame of another format is no damage: leaving it out would be a decision of the user's.
-        if not self._gaps or isinstance(exc, FrameFormatError):
+        if not self._gaps or isinstance(exc, FrameFormatError | SourceChangedError):
             raise exc
         clips = self.plan.meta.clips
         rows = np.array([row])
@@ -177,8 +200,15 @@ class _OpenClip:
         self.clip = clip
         self.frames: Iterator[np.ndarray | SourceError] | None = None
         self.done = 0
+        self._passed: dict[int, int] = {}
         self._position = 0
         self._failed: SourceError | None = None
+
+    def pass_over(self, first: int, last: int) -> None:
+        """Note that frames [first, last) are done, as soon as those before them are."""
+        self._passed[first] = last
+        while self.done in self._passed:
+            self.done = self._passed.pop(self.done)
 
     def begin(self, options: ReadOptions) -> None:
         """Start decoding at the clip's first frame, or the file's."""

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Unpack
 import numpy as np
 
 from framewin.conversion.clips import Damaged, FileClip
+from framewin.conversion.fingerprints import Fingerprints
+from framewin.conversion.journal import Journal, JournalledBlock
 from framewin.conversion.plan import ConversionPlan, Progress, Target, plan_conversion
 from framewin.conversion.read import FrameReader
+from framewin.conversion.resume import plan_record, take_up
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
-from framewin.errors import SourceError, StoreError
+from framewin.errors import FramewinError, SourceError, StoreError
 from framewin.schema import FrameFormat, Gap
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
@@ -29,6 +33,11 @@ from framewin.stores.verify import verify
 
 BLOCKS_AHEAD = 2
 BLOCK_BYTES = 2**20
+STALLED_SECONDS = 600.0
+
+
+class StalledError(StoreError):
+    """A block that does not end; its thread cannot be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,8 @@ class ConvertReport:
     """Of the store."""
     layout: Layout
     """How the frames lie in the store."""
+    resumed_frames: int
+    """Frames that an interrupted conversion had left, and that were not converted again."""
     seconds: float
 
     @property
@@ -79,13 +90,15 @@ def convert(
     nodata: float | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    restart: bool = False,
     **options: Unpack[ConvertOptions],
 ) -> ConvertReport:
     """Pack a folder of frames or clips into a store.
 
     Frames are taken in the order of the last number in their names, each folder that holds
     frames becomes a clip, as does each video, animation or stack, and missing numbers are
-    recorded as gaps that no window crosses.
+    recorded as gaps that no window crosses. A conversion that was interrupted goes on where it
+    was when it is called again: what is on disk is checked, and is not converted again.
 
     Args:
         source: A folder of frames (one clip), of clips at any depth, or one clip file.
@@ -100,6 +113,7 @@ def convert(
         nodata: Pixel value that stands for no data, kept in the store.
         workers: Decoding threads; by default one per core this process may use.
         progress: Called with (frames done, frames in all) after each block.
+        restart: Begin anew where an interrupted conversion could go on.
         **options: The fields of `framewin.ConvertSettings`, which are named like the options
             of the command line: `size=(64, 64)`, `mode="gray"`, `on_error="gap"`.
 
@@ -109,7 +123,9 @@ def convert(
     Raises:
         SourceError: Frames are missing, damaged, or in doubt; the message names the file.
         FrameFormatError: Two frames differ in shape or dtype; the message names both.
-        StoreError: `dest` exists or cannot be written.
+        SourceChangedError: A file changed, or vanished, while it was converted.
+        StoreError: `dest` exists or cannot be written, another process is converting to it, or
+            an interrupted conversion was of something else.
         MissingDependencyError: A video, or zstd or lz4 in HDF5, without the package for it.
         ValueError: `workers` below 1, an option out of its range, or a no-data value that no
             pixel can have.
@@ -123,36 +139,30 @@ def convert(
         raise ValueError(f"workers must be >= 1, got {workers}")
     target = Target(format, Layout(compression, level, chunk_frames), nodata)
     plan = plan_conversion(source, dest, ConvertSettings(**options), target)
-    return run(plan, workers=workers, progress=progress)
+    return run(plan, workers=workers, progress=progress, restart=restart)
 
 
 def run(
-    plan: ConversionPlan, *, workers: int | None = None, progress: Progress | None = None
+    plan: ConversionPlan,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    restart: bool = False,
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
+    started = time.perf_counter()
     _check_stores(plan)
-    return _run(plan, workers or usable_cores(), progress, time.perf_counter())
-
-
-def _run(
-    plan: ConversionPlan, workers: int, progress: Progress | None, started: float
-) -> ConvertReport:
-    reader = FrameReader(plan)
     try:
-        with durable.building(plan.dest) as store:
-            writer = plan.format.Writer(store, plan.meta, plan.relative_files(), plan.target.layout)
-            try:
-                bytes_in = _write_blocks(reader, writer, workers, progress)
-                if reader.damaged:
-                    raise _DamageFound
-                writer.finish()
-                layout = writer.layout
-            finally:
-                writer.close()
-    except _DamageFound:
-        # The rows of all frames behind a damaged one change. Damage is rare, so the conversion
-        # begins again without the damaged frames, which are all known by now.
-        return _run(plan.without(reader.damaged), workers, progress, started)
+        with durable.building(plan.dest) as site:
+            plan, resume = take_up(site, plan, restart=restart)
+            job = _Job(site, plan, workers or usable_cores(), progress)
+            job.run(resume=resume)
+            while job.reader.damaged:
+                # The rows of all frames behind a damaged one change. Damage is rare, so the
+                # conversion begins again without the damaged frames, which are all known now.
+                plan = plan.without(job.reader.damaged)
+                job = _Job(site, plan, workers or usable_cores(), progress)
+                job.run(resume=False)
     except OSError as exc:
         raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}") from exc
     return ConvertReport(
@@ -166,9 +176,10 @@ def _run(
         time_unit=plan.meta.clips.time_unit,
         damaged=plan.damaged,
         skipped=plan.skipped,
-        bytes_in=bytes_in,
+        bytes_in=job.bytes_in,
         bytes_out=durable.tree_bytes(plan.dest),
-        layout=layout,
+        layout=job.writer.layout,
+        resumed_frames=job.resumed_frames,
         seconds=time.perf_counter() - started,
     )
 
@@ -181,73 +192,184 @@ def _check_stores(plan: ConversionPlan) -> None:
             raise SourceError(f"{path} is damaged ({damage[0]}); convert its own source again")
 
 
-def _write_blocks(
-    reader: FrameReader, writer: StoreWriter, workers: int, progress: Progress | None
-) -> int:
-    """Decode and write all frames; returns the bytes read.
+class _Job:
+    """Carries out a plan in a partial folder, from the beginning or where another one stopped."""
 
-    Only a few blocks are under way at any time, and results are taken in row order, so memory
-    does not grow with the source and the first bad frame is the one that is reported.
-    """
-    plan = reader.plan
-    total = plan.meta.clips.num_frames
-    chunk_bytes = writer.chunk_frames * plan.meta.frame_format.nbytes
-    block = writer.chunk_frames * max(1, BLOCK_BYTES // chunk_bytes)
-    convert_block = _BlockConverter(reader, writer, block)
-    waiting: Iterator[int] = iter(range(0, total, block))
-    running: deque[Future[tuple[int, list[StoredChunk]]]] = deque()
-    bytes_in = done = 0
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
+    def __init__(
+        self, site: durable.Site, plan: ConversionPlan, workers: int, progress: Progress | None
+    ) -> None:
+        self.site = site
+        self.plan = plan
+        self.workers = workers
+        self.progress = progress
+        self.known = Fingerprints(plan)
+        self.reader = FrameReader(plan, self.known)
+        self.writer: StoreWriter
+        self.bytes_in = 0
+        self.resumed_frames = 0
 
-    def submit_blocks() -> None:
-        free = workers * BLOCKS_AHEAD - len(running)
-        running.extend(pool.submit(convert_block, row) for row in islice(waiting, free))
+    def run(self, *, resume: bool) -> None:
+        """Write all frames and complete the store; if frames are damaged, only find them."""
+        plan = self.plan
+        self.site.begin(plan_record(plan), resume=resume)
+        self.writer = writer = plan.format.Writer(
+            self.site, plan.meta, plan.relative_files(), plan.target.layout
+        )
+        self.converter = _BlockConverter(self.reader, writer)
+        self.journal = Journal(self.site.journal, writer.files.sync)
+        try:
+            self._write_blocks(self._kept_blocks())
+            self.journal.flush()
+            if not self.reader.damaged:
+                writer.finish()
+        except BaseException:
+            # A failed sync leaves nothing to record; other errors should not cost what is done.
+            with suppress(OSError):
+                self.journal.flush()
+            raise
+        finally:
+            self.site.keep = self.journal.synced and not self.reader.damaged
+            self.journal.close()
+            writer.files.close()
+            writer.close()
 
-    beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
-    try:
-        metadata = beside.submit(writer.write_metadata)
-        submit_blocks()
-        while running:
-            read, chunks = running.popleft().result()
-            bytes_in += read
+    def _kept_blocks(self) -> set[int]:
+        """Blocks that are on disk as they must be."""
+        found: list[list[StoredChunk] | None] = []
+        for number in range(self.converter.num_blocks):
+            block = self.journal.blocks.get(number)
+            same = block is not None and block.files == self._fingerprint(number)
+            found.append(block.chunks if block is not None and same else None)
+        kept = self.writer.files.resume(found)
+        for number in kept:
+            for chunk in found[number] or ():
+                self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
+            begin, end = self.converter.rows(number)
+            self.resumed_frames += end - begin
+        return kept
+
+    def _write_blocks(self, kept: set[int]) -> None:
+        """Decode and write the blocks that are not kept.
+
+        Only a few are under way at any time, and results are taken in row order, so memory
+        does not grow with the source and the first bad frame is the one that is reported.
+        """
+        waiting = self._waiting(kept)
+        running: deque[tuple[int, Future[tuple[int, list[StoredChunk]]]]] = deque()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="framewin-convert")
+        beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
+        done, total = self.resumed_frames, self.plan.meta.clips.num_frames
+
+        def submit_blocks() -> None:
+            for number in islice(waiting, self.workers * BLOCKS_AHEAD - len(running)):
+                running.append((number, pool.submit(self.converter, number)))
+
+        try:
+            metadata = beside.submit(self.writer.write_metadata)
             submit_blocks()
-            writer.commit(chunks)
-            done = min(done + block, total)
-            if progress is not None:
-                progress(done, total)
-        metadata.result()
-        return bytes_in
-    finally:
-        pool.shutdown(cancel_futures=True)
-        beside.shutdown()
+            while running:
+                number, future = running.popleft()
+                self._commit(number, *self._result(number, future, pool))
+                submit_blocks()
+                begin, end = self.converter.rows(number)
+                done += end - begin
+                if self.progress is not None:
+                    self.progress(done, total)
+            metadata.result()
+        finally:
+            pool.shutdown(wait=not self.converter.stalled, cancel_futures=True)
+            beside.shutdown()
+
+    def _waiting(self, kept: set[int]) -> Iterator[int]:
+        for number in range(self.converter.num_blocks):
+            if number in kept:
+                self.reader.skip(*self.converter.rows(number))
+            else:
+                yield number
+
+    def _result(
+        self, number: int, future: Future[tuple[int, list[StoredChunk]]], pool: ThreadPoolExecutor
+    ) -> tuple[int, list[StoredChunk]]:
+        try:
+            return future.result(timeout=STALLED_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise
+            self.converter.stalled = True
+            begin, end = self.converter.rows(number)
+            raise StalledError(
+                f"{next(self.plan.paths(begin, end))} or one of the {end - begin - 1} frames "
+                f"behind it was not read within {STALLED_SECONDS:.0f} s; leave it out by --exclude"
+            ) from None
+
+    def _commit(self, number: int, bytes_in: int, chunks: list[StoredChunk]) -> None:
+        self.bytes_in += bytes_in
+        if self.reader.damaged:
+            return
+        for chunk in chunks:
+            self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
+        self.writer.files.commit(chunks)
+        block = JournalledBlock(number, self._fingerprint(number), chunks)
+        self.journal.add(block, sum(chunk.nbytes for chunk in chunks))
+
+    def _fingerprint(self, number: int) -> str:
+        return self.known.of_rows(*self.converter.rows(number))
 
 
 class _BlockConverter:
     """Decodes one block of frames into a buffer that its thread keeps, and writes it."""
 
-    def __init__(self, reader: FrameReader, writer: StoreWriter, block: int) -> None:
-        self.plan = reader.plan
+    def __init__(self, reader: FrameReader, writer: StoreWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.block = block
+        self.stalled = False
+        frame_bytes = reader.plan.meta.frame_format.nbytes
+        self.block = writer.chunk_frames * max(
+            1, BLOCK_BYTES // (writer.chunk_frames * frame_bytes)
+        )
+        self.num_blocks = -(-reader.plan.meta.clips.num_frames // self.block)
         self.local = threading.local()
 
-    def __call__(self, first_row: int) -> tuple[int, list[StoredChunk]]:
-        end = min(first_row + self.block, self.plan.meta.clips.num_frames)
-        frames = self._buffer()[: end - first_row]
-        bytes_in = self.reader.read(first_row, end, frames)
+    def rows(self, number: int) -> tuple[int, int]:
+        """The rows of a block, half-open."""
+        begin = number * self.block
+        return begin, min(begin + self.block, self.reader.plan.meta.clips.num_frames)
+
+    def __call__(self, number: int) -> tuple[int, list[StoredChunk]]:
+        """Convert a block; returns the bytes read, and its chunks."""
+        try:
+            return self._convert(number)
+        except (FramewinError, OSError):
+            raise
+        # What else goes wrong in a thread, such as too little memory, may pass.
+        except Exception as exc:
+            return self._convert_again(number, exc)
+
+    def _convert_again(self, number: int, exc: Exception) -> tuple[int, list[StoredChunk]]:
+        begin, end = self.rows(number)
+        try:
+            return self._convert(number)
+        except (FramewinError, OSError):
+            raise
+        except Exception:
+            path = next(self.reader.plan.paths(begin, end))
+            raise StoreError(
+                f"{path} or one of the {end - begin - 1} frames behind it failed twice "
+                f"({type(exc).__name__}: {exc})"
+            ) from exc
+
+    def _convert(self, number: int) -> tuple[int, list[StoredChunk]]:
+        begin, end = self.rows(number)
+        frames = self._buffer()[: end - begin]
+        bytes_in = self.reader.read(begin, end, frames)
         # Once there is damage all is written anew: only the other damaged frames are wanted.
         if self.reader.damaged:
             return bytes_in, []
-        return bytes_in, self.writer.write_block(first_row, frames)
+        return bytes_in, self.writer.files.write_block(begin, frames)
 
     def _buffer(self) -> np.ndarray:
         if not hasattr(self.local, "buffer"):
-            frame_format = self.plan.meta.frame_format
-            self.local.buffer = np.empty((self.block, *frame_format.shape), frame_format.dtype)
+            form = self.reader.plan.meta.frame_format
+            self.local.buffer = np.empty((self.block, *form.shape), form.dtype)
         buffer: np.ndarray = self.local.buffer
         return buffer
-
-
-class _DamageFound(Exception):  # noqa: N818 - no error, but the way out of a block
-    """The frames that were written so far do not stay in their rows."""

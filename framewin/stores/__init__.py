@@ -12,8 +12,9 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
-from framewin.stores.chunks import ChunkPlace, StoredChunk
+from framewin.stores.chunks import ChunkPlace
 from framewin.stores.codecs import Layout
+from framewin.stores.frame_files import FrameFiles
 from framewin.stores.mapped import MappedFrames
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
@@ -53,35 +54,29 @@ class Store(Protocol):
 
 
 class StoreWriter(Protocol):
-    """A store under construction, in a folder or file that is renamed when it is whole.
+    """A store under construction in the partial folder of its destination.
 
-    It is made as `Writer(root, meta, source_files, layout)`: the new path to build it at, what
-    it will hold, the files that the frames come from, and how the frames shall lie.
+    It is made as `Writer(site, meta, source_files, layout)`: where to build it, what it will
+    hold, the files that the frames come from, and how the frames shall lie.
     """
 
     chunk_frames: int
     """Frames of a chunk."""
     layout: Layout
     """With nothing left open."""
-
-    def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
-        """Compress or write (n, H, W, C) frames of whole chunks; any thread, any order.
-
-        The first row is the first of a chunk, and n is a multiple of `chunk_frames` unless the
-        block is the last one.
-        """
-
-    def commit(self, block: list[StoredChunk]) -> None:
-        """Take what `write_block` made; from one thread, in the order of rows."""
+    chunks: dict[str, np.ndarray]
+    """The table of chunks; the checksums of committed ones are set in it."""
+    files: FrameFiles
+    """The frames: written in blocks of whole chunks, and kept when a conversion is resumed."""
 
     def write_metadata(self) -> None:
-        """Write what stands beside the frames; may run beside `write_block`."""
+        """Write what stands beside the frames; may run beside the writing of frames."""
 
     def finish(self) -> None:
         """Complete the store once all blocks are committed and the metadata is written."""
 
     def close(self) -> None:
-        """Release the files; also after a failure."""
+        """Release the files that are not of frames; also after a failure."""
 
 
 def open_store(path: str | Path, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:

@@ -92,8 +92,8 @@ def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedS
         raise StoreError(f"{path.parent} is not a folder; make it first")
     while not path.exists():
         try:
-            with durable.building(path) as target:
-                _fill(store, target, progress)
+            with durable.building(path) as site:
+                _fill(store, site.store, progress)
         except (durable.InUseError, durable.AppearedError):
             time.sleep(WAIT_SECONDS)
         except OSError as exc:
@@ -105,7 +105,7 @@ def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedS
 
 def _fill(store: FrameStore, target: Path, progress: Progress | None) -> None:
     frame_bytes = store.meta.frame_format.nbytes
-    file = durable.SizedFile(target, store.meta.frame_bytes)
+    file = durable.DataFile(target, store.meta.frame_bytes)
     try:
         _decode(
             store,
@@ -114,7 +114,7 @@ def _fill(store: FrameStore, target: Path, progress: Progress | None) -> None:
             progress,
         )
         file.write_at(_record(store), store.meta.frame_bytes)
-        file.wait()
+        file.sync()
     finally:
         file.close()
 

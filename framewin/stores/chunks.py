@@ -35,6 +35,8 @@ class StoredChunk:
     number: int
     crc32c: int
     """Of the bytes in the file."""
+    nbytes: int
+    """In the file, without a checksum."""
     data: bytes = b""
     """Compressed; empty where the frames were written as they are."""
 
@@ -68,7 +70,8 @@ def summed_chunks(first_row: int, frames: np.ndarray, chunk_frames: int) -> list
         lacking = (chunk_frames - len(chunk)) * frames[0].nbytes
         if lacking:
             checksum = google_crc32c.extend(checksum, bytes(lacking))
-        found.append(StoredChunk((first_row + begin) // chunk_frames, checksum))
+        number = (first_row + begin) // chunk_frames
+        found.append(StoredChunk(number, checksum, chunk_frames * frames[0].nbytes))
     return found
 
 
@@ -94,7 +97,7 @@ def compressed_chunks(
             chunk = np.concatenate([chunk, padding])
         data = encode(chunk)
         number = (first_row + begin) // chunk_frames
-        found.append(StoredChunk(number, google_crc32c.value(data), data))
+        found.append(StoredChunk(number, google_crc32c.value(data), len(data), data))
     return found
 
 

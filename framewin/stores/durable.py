@@ -1,26 +1,40 @@
 """Every write that must survive: positioned writes, fsync, and the rename that publishes a store.
 
 A store is built inside the folder `DST.partial`, next to where it will be, and renamed to DST
-once every file and folder of it is on disk. So DST is whole or not there. The partial folder also
-holds a marker file, by which a later run knows that it may clear away what an interrupted one left.
+once every file and folder of it is on disk. So DST is whole or not there. The partial folder holds
+
+    framewin.partial   who is working on it; by this file a later run knows that it is framewin's
+    plan.json          what is being made
+    journal            which blocks are on disk; see `framewin.conversion.journal`
+    frames/            files of frames, kept when a conversion is resumed
+    store, ...         the rest of the store, made anew by each run
+
+All of it is done here, through `_step`, so that tests can fail or stop at any operation.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from framewin.errors import StoreError
 
 MARKER = "framewin.partial"
+PLAN = "plan.json"
+JOURNAL = "journal"
+FRAMES = "frames"
 STORE = "store"
-SEND_BYTES = 2**24
+KEPT = (MARKER, PLAN, JOURNAL, FRAMES)
+
+failpoint: Callable[[str, Path], None] | None = None
+"""Called before each durable operation with its name and path; only tests set it."""
 
 
 class InUseError(StoreError):
@@ -31,73 +45,137 @@ class AppearedError(StoreError):
     """Another process made the same store."""
 
 
+class Site:
+    """The partial folder of a store under construction, locked by this process."""
+
+    def __init__(self, dest: Path) -> None:
+        self.dest = dest
+        self.folder = partial_path(dest)
+        self.store = self.folder / STORE
+        self.frames = self.folder / FRAMES
+        self.journal = self.folder / JOURNAL
+        self.keep = False
+        """Whether what is there is worth keeping if the construction stops."""
+
+    def plan(self) -> Any:
+        """The plan of an interrupted run; None without one that is whole."""
+        try:
+            return json.loads((self.folder / PLAN).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
+        """Keep the frames of an interrupted run or not, clear away the rest, record the plan."""
+        kept = KEPT if resume else (MARKER,)
+        _clear(self.folder, kept)
+        self.frames.mkdir(exist_ok=True)
+        if not resume:
+            write_whole(self.folder / PLAN, json.dumps(plan).encode())
+        sync(self.folder)
+
+
 @contextmanager
-def building(dest: Path) -> Iterator[Path]:
-    """A path to build a store at, which is renamed to `dest` if the block succeeds, else removed.
+def building(dest: Path) -> Iterator[Site]:
+    """A place to build a store at, which becomes `dest` if the block succeeds.
+
+    Otherwise it is removed, or kept where the block has set `keep`.
 
     Raises:
         InUseError: Another process is building the same store.
         AppearedError: `dest` appeared in the meantime.
         StoreError: A folder that is not framewin's is in the way.
     """
-    partial = dest.with_name(dest.name + ".partial")
-    lock = _claim(partial)
+    site = Site(dest)
+    lock = _claim(site.folder)
     try:
-        _lock(lock, partial)
+        _lock(lock, site.folder)
+        (site.folder / MARKER).write_text(f"{os.getpid()} on {socket.gethostname()}\n")
         try:
-            (partial / MARKER).touch()
-            _empty(partial)
             _refuse_existing(dest)
-            yield partial / STORE
-            _publish(partial / STORE, dest)
+            yield site
+            _publish(site.store, dest)
+            site.keep = False
+        except AppearedError:
+            site.keep = False
+            raise
         finally:
-            _remove(partial)
+            if not site.keep:
+                _remove(site.folder)
     finally:
         os.close(lock)
 
 
-class SizedFile:
-    """A file of known size, filled by several threads at once.
+class DataFile:
+    """A file that is written at byte offsets, by several threads at once."""
 
-    A thread of its own sends what was written to the disk along the way, so that the fsync
-    which ends the conversion finds little left to do.
-    """
-
-    def __init__(self, path: Path, size: int | None) -> None:
-        """Make a file of `size` bytes, or with None open one that is there already."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR if size is None else os.O_RDWR | os.O_CREAT | os.O_EXCL
-        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Open a file, or make one; with a size, of so many bytes."""
+        self.path = path
+        _step("open", path)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if size is not None:
-            os.truncate(self.descriptor, size)
-        self._lock = threading.Lock()
-        self._unsent_bytes = 0
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="framewin-sync")
-        self._sent: list[Future[None]] = []
+            self.truncate(size)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+        _step("truncate", self.path)
+        os.ftruncate(self._descriptor, size)
 
     def write_at(self, data: memoryview | bytes, offset: int) -> None:
         """Write all of `data` at a byte offset; any thread."""
         view = memoryview(data).cast("B")
-        with self._lock:
-            self._unsent_bytes += len(view)
-            send = self._unsent_bytes >= SEND_BYTES
-            self._unsent_bytes = 0 if send else self._unsent_bytes
         while view:
-            written = os.pwrite(self.descriptor, view, offset)
+            _step("write", self.path)
+            written = os.pwrite(self._descriptor, view, offset)
             view = view[written:]
             offset += written
-        if send:
-            self._sent.append(self._sender.submit(os.fdatasync, self.descriptor))
 
-    def wait(self) -> None:
-        """Wait until all that was sent is on disk; raises OSError if any of it failed."""
-        for sent in self._sent:
-            sent.result()
+    def sync(self) -> None:
+        """Wait until all that was written is on disk."""
+        _step("fdatasync", self.path)
+        os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Release the file; also after a failure."""
-        self._sender.shutdown(cancel_futures=True)
-        os.close(self.descriptor)
+        """Release the file, if that was not done before; also after a failure."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there with all its bytes or as it was before."""
+    new = path.with_name(path.name + ".new")
+    file = DataFile(new, 0)
+    try:
+        file.write_at(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    _step("rename", path)
+    new.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    _step("fsync", path)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move(path: Path, target: Path) -> None:
+    """Rename within the partial folder; it is on disk once the store is published."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _step("rename", target)
+    path.rename(target)
+
+
+def partial_path(dest: Path) -> Path:
+    """The folder in which a store is built."""
+    return dest.with_name(dest.name + ".partial")
 
 
 def tree_bytes(root: Path) -> int:
@@ -107,9 +185,15 @@ def tree_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
+def _step(operation: str, path: Path) -> None:
+    if failpoint is not None:
+        failpoint(operation, path)
+
+
 def _claim(partial: Path) -> int:
     """Make the folder, or find it to be framewin's; returns a descriptor of it."""
     try:
+        _step("mkdir", partial)
         partial.mkdir()
     except FileExistsError:
         ours = partial.is_dir() and ((partial / MARKER).exists() or not any(partial.iterdir()))
@@ -122,6 +206,7 @@ def _claim(partial: Path) -> int:
 
 
 def _lock(descriptor: int, partial: Path) -> None:
+    """Take the lock, which ends with its process, however that ends."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The other conversion may have ended, and removed its folder, while this one opened it.
@@ -129,50 +214,59 @@ def _lock(descriptor: int, partial: Path) -> None:
             return
     except (BlockingIOError, FileNotFoundError):
         pass
-    raise InUseError(
-        f"{partial} is in use by another conversion; wait for it or choose another name"
-    )
+    holder = "another process"
+    with suppress(OSError):
+        text = (partial / MARKER).read_text().strip()
+        holder = f"process {text}" if text else holder
+    raise InUseError(f"{partial} is in use by {holder}; wait for it or choose another name")
 
 
-def _empty(folder: Path) -> None:
-    """Clear what an interrupted run left, but for the marker that says it may be cleared."""
+def _clear(folder: Path, kept: tuple[str, ...]) -> None:
     for entry in folder.iterdir():
-        if entry.is_dir():
+        if entry.name in kept:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != MARKER:
+        else:
             entry.unlink()
 
 
 def _publish(store: Path, dest: Path) -> None:
     """Put everything on disk, then rename, then put the rename on disk."""
     if store.is_file():
-        _sync(store)
+        sync(store)
     for folder, _, names in os.walk(store, topdown=False):
         for name in names:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
+            sync(Path(folder, name))
+        sync(Path(folder))
     _refuse_existing(dest)
-    store.rename(dest)
-    _sync(dest.parent)
+    _step("rename", dest)
+    if store.is_file():
+        # A rename would replace a file that has just appeared; a link does not.
+        try:
+            os.link(store, dest)
+        except FileExistsError:
+            raise _appeared(dest) from None
+        sync(dest.parent)
+        store.unlink()
+    else:
+        store.rename(dest)
+        sync(dest.parent)
 
 
 def _refuse_existing(dest: Path) -> None:
     if dest.exists():
-        raise AppearedError(f"{dest} appeared while it was being written; it was left as it is")
+        raise _appeared(dest)
+
+
+def _appeared(dest: Path) -> AppearedError:
+    return AppearedError(f"{dest} appeared while it was being written; it was left as it is")
 
 
 def _remove(partial: Path) -> None:
     """Remove the folder; the marker last, so that it is framewin's as long as it is there."""
     # What is still in it after an error here is cleared by the next run.
     with suppress(OSError):
-        _empty(partial)
+        _clear(partial, (MARKER,))
         (partial / MARKER).unlink()
         partial.rmdir()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

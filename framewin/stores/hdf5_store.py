@@ -22,7 +22,6 @@ import json
 import os
 import struct
 import sys
-import threading
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -38,15 +37,9 @@ from framewin.optional import require
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import content, durable
 from framewin.stores.chunked import ChunkedFrames, pieces
-from framewin.stores.chunks import (
-    ChunkPlace,
-    StoredChunk,
-    compressed_chunks,
-    compressed_frames,
-    read_place,
-    summed_chunks,
-)
+from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
 from framewin.stores.codecs import Hdf5Codec, Layout
+from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
 
 PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
@@ -86,66 +79,44 @@ class Writer:
     """Builds a store at a new path; the caller renames it when it is whole."""
 
     def __init__(
-        self, root: Path, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
+        self, site: durable.Site, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
     ) -> None:
-        """Create the file and the dataset of frames; see `StoreWriter`."""
+        """Create the HDF5 file, and open those of frames; see `StoreWriter`.
+
+        HDF5's own file is no place for what must survive: it is damaged by any interruption. So
+        frames are written to files of their own, and the HDF5 file is made anew by each run. Of
+        raw frames its parts around them are copied into their file, compressed ones are copied
+        into it.
+        """
         if sys.byteorder != "little":
             raise StoreError("stores can only be written on little-endian machines")
-        self.root = root
+        self.site = site
         self.meta = meta
         self.source_files = source_files
         self.layout = layout.resolved(meta.frame_format, meta.clips.num_frames)
         self.chunk_frames = self.layout.chunk_frames or 1
-        num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
+        self.num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
         columns = content.chunk_columns(self.layout).items()
-        self.chunks = {name: np.zeros(num_chunks, dtype) for name, dtype in columns}
+        self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         if self.layout.compression in PLUGIN_FILTERS:
             require("hdf5plugin", extra="hdf5plugin")
-        self._codec = Hdf5Codec(self.layout)
-        self._metadata_written = threading.Event()
+        self._path = site.store if self.layout.compressed else site.folder / "around"
         self._file = self._create_file()
         self._frames = self._create_frames()
-        self._raw: durable.SizedFile | None = None
-        if not self.layout.compressed:
-            self._first_byte = _first_byte(root, self._frames, self.layout, meta)
-            self._file.flush()
-            self._raw = durable.SizedFile(root, None)
-
-    def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
-        """See `StoreWriter`."""
-        if self._raw is None:
-            return compressed_chunks(first_row, frames, self.chunk_frames, self._codec.encode)
-        offset = self._first_byte + first_row * self.meta.frame_format.nbytes
-        self._raw.write_at(frames.data, offset)
-        return summed_chunks(first_row, frames, self.chunk_frames)
-
-    def commit(self, block: list[StoredChunk]) -> None:
-        """See `StoreWriter`."""
-        if self.layout.compressed:
-            # In turns, so that the same frames always give the same file.
-            self._metadata_written.wait()
-        for chunk in block:
-            self.chunks["crc32c"][chunk.number] = chunk.crc32c
-            if self.layout.compressed:
-                first = (chunk.number * self.chunk_frames, 0, 0, 0)
-                self._frames.id.write_direct_chunk(first, chunk.data)
+        self.files = self._open_files()
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        try:
-            self._write_dimensions()
-            self._write_coordinates()
-            for table, columns in content.tables(self.meta).items():
-                self._create_table(table, columns)
-            self._create_table("chunks", self.chunks)
-        finally:
-            self._metadata_written.set()
+        self._write_dimensions()
+        self._write_coordinates()
+        for table, columns in content.tables(self.meta).items():
+            self._create_table(table, columns)
+        self._create_table("chunks", self.chunks)
 
     def finish(self) -> None:
         """See `StoreWriter`."""
-        if self._raw is not None:
-            self._raw.wait()
-        else:
+        if isinstance(self.files, ShardFiles):
+            self._copy_chunks(self.files)
             self.chunks |= _chunk_places(self._frames)
         for name, values in self.chunks.items():
             self._file["chunks"][name][:] = values
@@ -153,21 +124,61 @@ class Writer:
         settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
         self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
         self._file.close()
-        trailer = _trailer(self.root, settings, self.meta, self.chunks, self._chunk_ranges())
-        with self.root.open("ab") as file:
-            file.write(trailer)
+        ranges = self._chunk_ranges()
+        trailer = _trailer(self._path, settings, self.meta, self.chunks, ranges)
+        if isinstance(self.files, RawFile):
+            self._copy_around(self.files, trailer)
+        else:
+            with self._path.open("ab") as file:
+                file.write(trailer)
 
     def close(self) -> None:
         """See `StoreWriter`."""
-        if self._raw is not None:
-            self._raw.close()
         self._file.close()
 
-    def _chunk_ranges(self) -> list[tuple[int, int]]:
+    def _open_files(self) -> RawFile | ShardFiles:
+        frame_bytes = self.meta.frame_format.nbytes
         if self.layout.compressed:
-            return compressed_ranges(self.chunks)
-        size = len(self.chunks["crc32c"]) * self.chunk_frames * self.meta.frame_format.nbytes
-        return [(self._first_byte, self._first_byte + size)]
+            return ShardFiles(
+                self.site.frames,
+                chunk_frames=self.chunk_frames,
+                num_chunks=self.num_chunks,
+                shard_chunks=self.num_chunks,
+                trailers=False,
+                encode=Hdf5Codec(self.layout).encode,
+                index=lambda shard: b"",
+            )
+        return RawFile(
+            self.site.frames,
+            offset=_first_byte(self._path, self._frames, self.layout, self.meta),
+            frame_bytes=frame_bytes,
+            chunk_frames=self.chunk_frames,
+            num_chunks=self.num_chunks,
+        )
+
+    def _copy_chunks(self, files: ShardFiles) -> None:
+        """Hand the compressed chunks to HDF5."""
+        files.finish()
+        places = zip(files.offsets.tolist(), files.sizes.tolist(), strict=True)
+        for number, (offset, size) in enumerate(places):
+            data = read_place(ChunkPlace(self.site.frames / "0", offset, size))
+            self._frames.id.write_direct_chunk((number * self.chunk_frames, 0, 0, 0), data)
+
+    def _copy_around(self, files: RawFile, trailer: bytes) -> None:
+        """Write what HDF5 has before and behind the frames into their file."""
+        size = self._path.stat().st_size
+        for begin, end in ((0, files.offset), (files.end, size)):
+            for first, last in pieces(end - begin, READ_BYTES):
+                data = read_place(ChunkPlace(self._path, begin + first, last - first))
+                files.file.write_at(data, begin + first)
+        files.file.write_at(trailer, size)
+        files.sync()
+        durable.move(files.path, self.site.store)
+
+    def _chunk_ranges(self) -> list[tuple[int, int]]:
+        if isinstance(self.files, RawFile):
+            return [(self.files.offset, self.files.end)]
+        return compressed_ranges(self.chunks)
 
     def _create_file(self) -> Any:
         # Objects as large as a frame, so its chunks too, begin a whole number of frames from
@@ -177,7 +188,7 @@ class Writer:
         access.set_libver_bounds(h5py.h5f.LIBVER_LATEST, h5py.h5f.LIBVER_LATEST)
         access.set_alignment(aligned, aligned)
         creation = _timeless(h5py.h5p.FILE_CREATE)
-        name = os.fsencode(self.root)
+        name = os.fsencode(self._path)
         return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_EXCL, creation, access))
 
     def _create_frames(self) -> Any:

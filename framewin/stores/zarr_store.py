@@ -31,23 +31,16 @@ from framewin.errors import FramewinError, StoreError
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import content, durable
 from framewin.stores.chunked import ChunkedFrames
-from framewin.stores.chunks import (
-    ChunkPlace,
-    StoredChunk,
-    compressed_chunks,
-    compressed_frames,
-    read_place,
-    summed_chunks,
-)
+from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
+from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
 
 METADATA = "zarr.json"
 SHARD_BYTES = 2**26
 
 _INDEX_ENTRY_BYTES = 16
-_CRC_BYTES = 4
-_NO_CHECKSUM = "0" * 2 * _CRC_BYTES
+_NO_CHECKSUM = "0" * 2 * CRC_BYTES
 # Files that would make the folder a group of format 2 as well.
 _FORMAT_2_FILES = (".zgroup", ".zattrs", ".zarray", ".zmetadata")
 
@@ -56,7 +49,7 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     """Bytes the store will take at most, with `name_bytes` of source file names."""
     chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames or 1
     num_chunks = -(-meta.clips.num_frames // chunk)
-    frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + _CRC_BYTES
+    frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + CRC_BYTES
     per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
     per_frame = 8 + 8 + 4 + 4
     metadata = 2**16
@@ -69,59 +62,26 @@ class Writer:
     """Builds a store at a new path; the caller renames it when it is whole."""
 
     def __init__(
-        self, root: Path, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
+        self, site: durable.Site, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
     ) -> None:
-        """Create the frame array; see `StoreWriter`."""
+        """Open the files of frames; see `StoreWriter`."""
         if sys.byteorder != "little":
             raise StoreError("stores can only be written on little-endian machines")
         num_frames, frame_format = meta.clips.num_frames, meta.frame_format
-        self.root = root
+        self.site = site
         self.meta = meta
         self.source_files = source_files
         self.layout = layout.resolved(frame_format, num_frames)
         self.chunk_frames = self.layout.chunk_frames or 1
         self.num_chunks = -(-num_frames // self.chunk_frames)
-        self.shard_chunks = _shard_chunks(self.layout, meta)
         columns = content.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
-        self.group: Any = zarr.create_group(
-            store=root, attributes={content.ATTRIBUTE: content.attributes(meta, self.layout)}
-        )
-        self.group.create_array(
-            "frames",
-            shape=(num_frames, *frame_format.shape),
-            chunks=(self.chunk_frames, *frame_format.shape),
-            shards=(self.shard_chunks * self.chunk_frames, *frame_format.shape),
-            dtype=frame_format.dtype,
-            compressors=_compressors(self.layout, frame_format.dtype),
-            filters=None,
-            fill_value=0,
-            dimension_names=content.DIMENSIONS,
-            attributes=content.frame_attributes(meta),
-        )
-        self._codec = ZarrCodec(self.layout, frame_format)
-        self._shard_number = 0
-        self._shard_bytes = 0
-        if not self.layout.compressed:
-            self._shard_bytes = self.num_chunks * self.chunk_frames * frame_format.nbytes
-        self._shard = durable.SizedFile(root / shard_name(0), self._shard_bytes)
-
-    def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
-        """See `StoreWriter`."""
-        if self.layout.compressed:
-            return compressed_chunks(first_row, frames, self.chunk_frames, self._codec.encode)
-        self._shard.write_at(frames.data, first_row * self.meta.frame_format.nbytes)
-        return summed_chunks(first_row, frames, self.chunk_frames)
-
-    def commit(self, block: list[StoredChunk]) -> None:
-        """See `StoreWriter`."""
-        for chunk in block:
-            self.chunks["crc32c"][chunk.number] = chunk.crc32c
-            if self.layout.compressed:
-                self._append(chunk)
+        self.group: Any = None
+        self.files = self._open_files()
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
+        self._create_frames()
         self._write_coordinates()
         columns = content.tables(self.meta) | {"chunks": self.chunks}
         for table, values in columns.items():
@@ -129,44 +89,80 @@ class Writer:
         with warnings.catch_warnings():
             # Consolidated metadata is an extension of Zarr v3; xarray warns where it is missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
-            zarr.consolidate_metadata(self.root)
+            zarr.consolidate_metadata(self.site.store)
 
     def finish(self) -> None:
         """See `StoreWriter`."""
-        self._finish_shard()
+        root = self.site.store
+        self._finish_files()
         for name, values in self.chunks.items():
             self.group["chunks"][name][:] = values
         settings = content.attributes(self.meta, self.layout)
         settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
-        settings["files"] = _list_files(self.root)
-        record = json.loads((self.root / METADATA).read_text())
+        settings["files"] = _list_files(root)
+        record = json.loads((root / METADATA).read_text())
         record["attributes"][content.ATTRIBUTE] = settings
-        (self.root / METADATA).write_bytes(_sealed(record))
+        (root / METADATA).write_bytes(_sealed(record))
 
     def close(self) -> None:
-        """See `StoreWriter`."""
-        self._shard.close()
+        """Nothing but the files of frames stays open."""
 
-    def _append(self, chunk: StoredChunk) -> None:
-        """Write a compressed chunk behind the one before it; chunks come in order."""
-        shard = chunk.number // self.shard_chunks
-        if shard != self._shard_number:
-            self._finish_shard()
-            self._shard.close()
-            self._shard_number, self._shard_bytes = shard, 0
-            self._shard = durable.SizedFile(self.root / shard_name(shard), 0)
-        self.chunks["offset"][chunk.number] = self._shard_bytes
-        self.chunks["nbytes"][chunk.number] = len(chunk.data)
-        whole = chunk.data + chunk.crc32c.to_bytes(_CRC_BYTES, "little")
-        self._shard.write_at(whole, self._shard_bytes)
-        self._shard_bytes += len(whole)
+    def _open_files(self) -> RawFile | ShardFiles:
+        frame_format = self.meta.frame_format
+        if not self.layout.compressed:
+            return RawFile(
+                self.site.frames,
+                offset=0,
+                frame_bytes=frame_format.nbytes,
+                chunk_frames=self.chunk_frames,
+                num_chunks=self.num_chunks,
+            )
+        return ShardFiles(
+            self.site.frames,
+            chunk_frames=self.chunk_frames,
+            num_chunks=self.num_chunks,
+            shard_chunks=_shard_chunks(self.layout, self.meta),
+            trailers=True,
+            encode=ZarrCodec(self.layout, frame_format).encode,
+            index=self._index,
+        )
 
-    def _finish_shard(self) -> None:
-        """Append the index of the shard's chunks, and wait until all of it is on disk."""
-        index = shard_index(self.layout, self.chunks, self.meta, self._shard_number)
-        checksum = google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
-        self._shard.write_at(index + checksum, self._shard_bytes)
-        self._shard.wait()
+    def _index(self, shard: int) -> bytes:
+        """The index at the end of a shard, and its checksum."""
+        if isinstance(self.files, ShardFiles):
+            self.chunks |= {"offset": self.files.offsets, "nbytes": self.files.sizes}
+        index = shard_index(self.layout, self.chunks, self.meta, shard)
+        checksum: bytes = google_crc32c.value(index).to_bytes(CRC_BYTES, "little")
+        return index + checksum
+
+    def _finish_files(self) -> None:
+        if isinstance(self.files, RawFile):
+            self.files.file.write_at(self._index(0), self.files.end)
+            self.files.sync()
+        else:
+            self.files.finish()
+        for path in sorted(self.site.frames.iterdir()):
+            durable.move(path, self.site.store / shard_name(int(path.name)))
+
+    def _create_frames(self) -> None:
+        num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
+        shard_frames = _shard_chunks(self.layout, self.meta) * self.chunk_frames
+        self.group = zarr.create_group(
+            store=self.site.store,
+            attributes={content.ATTRIBUTE: content.attributes(self.meta, self.layout)},
+        )
+        self.group.create_array(
+            "frames",
+            shape=(num_frames, *frame_format.shape),
+            chunks=(self.chunk_frames, *frame_format.shape),
+            shards=(shard_frames, *frame_format.shape),
+            dtype=frame_format.dtype,
+            compressors=_compressors(self.layout, frame_format.dtype),
+            filters=None,
+            fill_value=0,
+            dimension_names=content.DIMENSIONS,
+            attributes=content.frame_attributes(self.meta),
+        )
 
     def _write_coordinates(self) -> None:
         num_frames = self.meta.clips.num_frames
@@ -244,7 +240,7 @@ class ZarrStore:
             return ChunkPlace(self.path / shard_name(0), chunk * size, size)
         shard = self.path / shard_name(chunk // self._shard_chunks)
         offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
-        return ChunkPlace(shard, offset, size, trailer_bytes=_CRC_BYTES)
+        return ChunkPlace(shard, offset, size, trailer_bytes=CRC_BYTES)
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """See `Store`."""
@@ -265,7 +261,7 @@ class ZarrStore:
         if not path.is_file():
             return False
         index = shard_index(self.layout, self.chunks, self.meta, shard)
-        expected: bytes = index + google_crc32c.value(index).to_bytes(_CRC_BYTES, "little")
+        expected: bytes = index + google_crc32c.value(index).to_bytes(CRC_BYTES, "little")
         offset = max(0, path.stat().st_size - len(expected))
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
@@ -330,7 +326,7 @@ def shard_index(
     if layout.compressed:
         offsets = chunks["offset"][shard * size : (shard + 1) * size]
         index[: len(offsets), 0] = offsets
-        index[: len(offsets), 1] = chunks["nbytes"][shard * size : (shard + 1) * size] + _CRC_BYTES
+        index[: len(offsets), 1] = chunks["nbytes"][shard * size : (shard + 1) * size] + CRC_BYTES
     else:
         chunk_bytes = (layout.chunk_frames or 1) * meta.frame_format.nbytes
         index[:, 0] = np.arange(size) * chunk_bytes

@@ -1,0 +1,84 @@
+"""What source files were like when they were listed: size and time of modification."""
+
+from __future__ import annotations
+
+import os
+import stat
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from framewin.conversion.clips import FileClip, unreadable
+from framewin.conversion.plan import ConversionPlan
+from framewin.errors import SourceChangedError
+from framewin.schema import Int64Array
+from framewin.stores.chunked import pieces
+
+PATHS_AT_ONCE = 2**16
+
+_DIGEST_BYTES = 16
+
+
+class Fingerprints:
+    """Size and modification time of the file of each row of a plan."""
+
+    def __init__(self, plan: ConversionPlan) -> None:
+        """Ask the file system, once for each file.
+
+        Raises:
+            SourceError: A file has vanished.
+        """
+        self.plan = plan
+        self._of_clips = [_of_clip(plan, clip) for clip in range(len(plan.clips))]
+
+    def of_rows(self, begin: int, end: int) -> str:
+        """Digest of the names, sizes and times of the files of rows [begin, end)."""
+        digest = blake2b(digest_size=_DIGEST_BYTES)
+        for clip, first, last in self.plan.pieces(begin, end):
+            known = self._of_clips[clip]
+            digest.update(known[first:last].tobytes() if len(known) > 1 else known.tobytes())
+            digest.update("\0".join(self.plan.clips[clip].file_names[first:last]).encode())
+        return digest.hexdigest()
+
+    def check(self, clip: int, frame: int, path: str) -> None:
+        """Refuse a file that is not what it was; called once it has been read.
+
+        Raises:
+            SourceChangedError: Its size or time is another.
+        """
+        known = self._of_clips[clip]
+        if tuple(known[frame if len(known) > 1 else 0]) != status(path):
+            raise SourceChangedError(
+                f"{path} changed while it was converted; run the same command again once it is "
+                "complete"
+            )
+
+
+def status(path: str) -> tuple[int, int]:
+    """Size and modification time in ns of a file; of a folder, all sizes and the last time.
+
+    Raises:
+        SourceChangedError: It has vanished.
+        SourceError: The system does not let us look.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path object costs as much as the call
+        if not stat.S_ISDIR(found.st_mode):
+            return found.st_size, found.st_mtime_ns
+        parts = [entry.stat() for entry in Path(path).rglob("*")]
+        return sum(p.st_size for p in parts), max(p.st_mtime_ns for p in [found, *parts])
+    except OSError as exc:
+        raise unreadable(path, exc) from exc
+
+
+def _of_clip(plan: ConversionPlan, index: int) -> Int64Array:
+    """(frames, 2), or (1, 2) where all frames are in one file."""
+    clip = plan.clips[index]
+    if isinstance(clip, FileClip):
+        return np.array([status(clip.path)], dtype=np.int64)
+    known = np.empty((len(clip.numbers), 2), dtype=np.int64)
+    # In pieces, for the paths of a million files take more room than all else about them.
+    for begin, end in pieces(len(known), PATHS_AT_ONCE):
+        known[begin:end] = [status(path) for path in clip.paths(begin, end)]
+    return known
