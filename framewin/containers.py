@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +22,15 @@ import numpy.typing as npt
 
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
-from framewin.schema import FRAME_DTYPES, ClipTable, FrameFormat, fits
+from framewin.schema import (
+    FRAME_DTYPES,
+    TIME_UNITS,
+    ClipTable,
+    FrameFormat,
+    Int64Array,
+    coarsest_unit,
+    fits,
+)
 
 AXES = {"t": "time", "y": "height", "x": "width", "c": "channel"}
 """Letter -> what that axis of an array is."""
@@ -43,6 +53,21 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 _NPY_MAGIC = b"\x93NUMPY"
 _NETCDF_CLASSIC_MAGIC = b"CDF"
 _FIRST_PLUGIN_FILTER = 32000
+_CF_UNITS = re.compile(
+    r"(nanoseconds?|ns|microseconds?|us|milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?"
+    r"|hours?|hrs?|h|days?|d) since (\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z?)?)",
+    re.IGNORECASE,
+)
+_CF_NANOSECONDS = (
+    (("nanosecond", "nanoseconds", "ns"), 1),
+    (("microsecond", "microseconds", "us"), 10**3),
+    (("millisecond", "milliseconds", "msec", "msecs", "ms"), 10**6),
+    (("second", "seconds", "sec", "secs", "s"), 10**9),
+    (("minute", "minutes", "min", "mins"), 60 * 10**9),
+    (("hour", "hours", "hr", "hrs", "h"), 3600 * 10**9),
+    (("day", "days", "d"), 86400 * 10**9),
+)
+_CF_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 Column = str | Sequence[Any] | npt.NDArray[Any]
 """One value per frame or clip, or the name of an array beside the frames that holds them."""
@@ -62,6 +87,8 @@ class ArrayInfo:
     """Its fill value attribute."""
     place: tuple[Path, int] | None = None
     """File and byte offset of its values in C order, where they lie in one piece."""
+    packing: Mapping[str, float] = field(default_factory=dict)
+    """Its attributes `scale_factor` and `add_offset`, which are never applied."""
 
 
 class ForeignArray(Protocol):
@@ -77,6 +104,9 @@ class ForeignArray(Protocol):
 
     def sibling(self, name: str) -> np.ndarray:
         """All values of another array of the same container."""
+
+    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        """Values and attributes of the array of a dimension, beside this one or above."""
 
     def files(self) -> Iterator[Path]:
         """Every file that the array's values come from."""
@@ -120,14 +150,31 @@ class FrameArray:
         """Whether the values in C order are frames as framewin has them."""
         return self.axes in ("tyx", "tyxc") and self.info.dtype.isnative
 
+    def times(self, name: str | None = None) -> tuple[Int64Array, str] | None:
+        """When frames were taken: numbers, and their unit of `TIME_UNITS` since 1970, UTC.
+
+        Args:
+            name: Of an array with a time for each frame; by default that of the time dimension.
+
+        Returns:
+            None where there is no such array, or its attributes do not say by the conventions of
+            netCDF (CF) what its values are.
+        """
+        if name is None and self.info.dimensions and "t" in self.axes:
+            name = self.info.dimensions[self.axes.index("t")]
+        found = self.found.coordinate(name) if name else None
+        if found is None or found[0].shape != (self.num_frames,):
+            return None
+        return _cf_times(*found)
+
     def check_chunks(self) -> None:
         """Refuse an array of which a chunk is missing: it would read as the fill value."""
         missing = self.found.missing_chunk()
         if missing:
             raise StoreError(
                 f"{self.path}: chunk {missing} of {self.name!r} is missing, and would read as the "
-                "fill value; copy the data again, or allow missing chunks where those of nothing "
-                "but the fill value were left out on purpose"
+                "fill value; copy the data again, or allow_missing_chunks (--allow-missing-chunks) "
+                "where those of nothing but the fill value were left out on purpose"
             )
 
     def read(self, begin: int, end: int) -> np.ndarray:
@@ -210,14 +257,26 @@ def clip_table(
                 f"{path}: clip_starts must increase from 0 to below {num_frames}, "
                 f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
             )
-    numbers = np.arange(num_frames)
-    if frame_numbers is not None:
-        numbers = _values(found, frame_numbers).astype(np.int64)
-        _check_length(path, "frame_numbers", numbers, num_frames)
+    numbers, unit, what = _numbers(source, frame_numbers)
     clips = np.split(numbers, starts[1:])
     if any((np.diff(clip) < 1).any() for clip in clips):
-        raise StoreError(f"{path}: frame_numbers must increase within each clip")
-    return ClipTable.from_frame_numbers(names, clips)
+        raise StoreError(f"{path}: {what} must increase within each clip")
+    return ClipTable.from_frame_numbers(names, clips, time_unit=unit)
+
+
+def _numbers(source: FrameArray, given: Column | None) -> tuple[np.ndarray, str | None, str]:
+    """A number for each frame, their unit if they are times, and what to call them."""
+    times = source.times(given) if given is None or isinstance(given, str) else None
+    if times is not None:
+        what = "the times of its time dimension" if given is None else "frame_numbers"
+        return (*times, what)
+    if given is None:
+        return np.arange(source.num_frames), None, "frame_numbers"
+    values = _values(source.found, given)
+    _check_length(source.path, "frame_numbers", values, source.num_frames)
+    if values.dtype.kind not in "iu" and (values != np.rint(values)).any():
+        raise StoreError(f"{source.path}: frame_numbers must be whole numbers")
+    return values.astype(np.int64), None, "frame_numbers"
 
 
 @contextmanager
@@ -262,6 +321,9 @@ class _NpyArray:
     def sibling(self, name: str) -> np.ndarray:
         raise StoreError(f"{self._path} holds one array only; there is no {name!r} in it")
 
+    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        return None
+
     def files(self) -> Iterator[Path]:
         yield self._path
 
@@ -288,6 +350,7 @@ class _Hdf5Array:
                 ),
                 _nodata(dataset.attrs),
                 None if offset is None else (path, offset),
+                _packing(dataset.attrs),
             )
             self._missing = self._count_missing(dataset)
             text = file.attrs.get(STORE_ATTRIBUTE) if name == "frames" else None
@@ -309,6 +372,13 @@ class _Hdf5Array:
             if name not in file:
                 raise StoreError(f"{self._path} holds no array {name!r}")
             return _column(file[name])
+
+    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        with reading_hdf5(self._path) as file:
+            for key in (_beside(self._name, name), name):
+                if isinstance(file.get(key), type(file[self._name])):
+                    return _column(file[key]), dict(file[key].attrs)
+        return None
 
     def files(self) -> Iterator[Path]:
         yield self._path
@@ -346,6 +416,7 @@ class _ZarrArray:
             array.chunks,
             tuple(str(name) for name in names) if names else None,
             _nodata(array.attrs),
+            packing=_packing(array.attrs),
         )
 
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
@@ -367,6 +438,16 @@ class _ZarrArray:
             return np.asarray(zarr.open_array(self._path, path=name, mode="r")[:])
         except (FileNotFoundError, KeyError, ValueError):
             raise StoreError(f"{self._path} holds no array {name!r}") from None
+
+    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        import zarr
+
+        for key in (_beside(self._name, name), name):
+            if is_zarr(self._path / key):
+                found: Any = zarr.open(self._path, path=key, mode="r")
+                if isinstance(found, zarr.Array):
+                    return np.asarray(found[:]), dict(found.attrs)
+        return None
 
     def files(self) -> Iterator[Path]:
         return (path for path in self._folder.rglob("*") if path.is_file())
@@ -499,6 +580,45 @@ def _nodata(attributes: Any) -> float | None:
             return math.nan if number == "NaN" else None
         return float(number)
     return None
+
+
+def _beside(name: str, other: str) -> str:
+    """Path of an array in the same group as another one."""
+    group = name.rpartition("/")[0]
+    return f"{group}/{other}" if group else other
+
+
+def _packing(attributes: Any) -> dict[str, float]:
+    names = ("scale_factor", "add_offset")
+    return {name: float(np.ravel(attributes[name])[0]) for name in names if name in attributes}
+
+
+def _cf_times(values: np.ndarray, attributes: Mapping[str, Any]) -> tuple[Int64Array, str] | None:
+    """Times by the conventions of netCDF: "minutes since 2010-08-26 00:00"."""
+    calendar, units = (
+        text.decode() if isinstance(text, bytes) else str(text)
+        for text in (attributes.get("calendar", "standard"), attributes.get("units", ""))
+    )
+    match = _CF_UNITS.fullmatch(units.strip())
+    if match is None or calendar not in _CF_CALENDARS or values.dtype.kind not in "iuf":
+        return None
+    nanoseconds = next(n for names, n in _CF_NANOSECONDS if match[1].lower() in names)
+    try:
+        start = datetime.fromisoformat(match[2].replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    start = start if start.tzinfo else start.replace(tzinfo=UTC)
+    begin = round((start - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+    if values.dtype.kind == "f":
+        # Fractions of days are no whole microseconds; milliseconds are what is meant.
+        since = 1000 * np.rint(values.astype(np.float64) * (nanoseconds / 10**6)).astype(np.int64)
+    elif nanoseconds < 1000:
+        since = values.astype(np.int64) // 1000
+    else:
+        since = values.astype(np.int64) * (nanoseconds // 1000)
+    microseconds = since + begin
+    unit = coarsest_unit([microseconds], None)
+    return microseconds // (10**6 // TIME_UNITS[unit]), unit
 
 
 def _needs_plugin(dataset: Any) -> bool:

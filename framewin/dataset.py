@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from framewin.stores.array_store import open_array
 from framewin.stores.cache import FrameStore, Progress
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
+from framewin.stores.verify import refuse_damage
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import split_by_clip, split_by_time
 
@@ -77,6 +79,7 @@ class FrameWindowDataset:
         clip_starts: Column | None = None,
         frame_numbers: Column | None = None,
         allow_missing_chunks: bool = False,
+        verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
         """Open a store and number its windows.
@@ -97,7 +100,8 @@ class FrameWindowDataset:
             cache_bytes: Without `cache`, the decoded chunks of a compressed store that are kept
                 for later windows, in bytes.
             sample_weight: `"nodata"` adds a third part to every window and batch: weights of
-                its target pixels, 0 where one has no data, else 1.
+                its target pixels, 0 where one has no data, else 1. Where no data is NaN, inputs
+                and targets get 0 in its place.
             nodata: Pixel value that stands for no data; by default what the store says.
             array: Name of the array with the frames, for example `"data"` or
                 `"image1/image_data"`.
@@ -110,6 +114,7 @@ class FrameWindowDataset:
                 are found; or the name of an array. By default there are no gaps.
             allow_missing_chunks: Of an array: take chunks that are not there for frames of the
                 fill value.
+            verify: Check every byte of the store, and of a cache that is there, when opening.
             progress: Called with (frames done, frames in all) while a cache is filled.
 
         Raises:
@@ -126,8 +131,10 @@ class FrameWindowDataset:
             "frame_numbers": frame_numbers,
         }
         store: FrameStore
-        if all(value is None for value in options.values()):
+        if all(value is None for value in options.values()) and Path(path).suffix != ".npy":
             store = open_store(path, cache_bytes=cache_bytes)
+            if verify:
+                refuse_damage(path)
         else:
             store = open_array(
                 path,
@@ -152,7 +159,7 @@ class FrameWindowDataset:
             ranges = zip(runs.starts.tolist(), (runs.starts + runs.lengths).tolist(), strict=True)
             self._store = caching.in_memory(store, list(ranges), progress)
         elif cache is not None:
-            self._store = caching.on_disk(store, Path(cache), progress)
+            self._store = caching.on_disk(store, Path(cache), progress, verify=verify)
 
     def _setup(self, store: FrameStore, spec: WindowSpec, runs: Runs) -> None:
         self.spec = spec
@@ -258,7 +265,13 @@ class FrameWindowDataset:
             frames[: inputs.size].reshape(*inputs.shape, *shape),
             frames[inputs.size :].reshape(*targets.shape, *shape),
         )
-        return (*parts, self._weights(parts[1])) if self._weighted else parts
+        if not self._weighted:
+            return parts
+        weights = self._weights(parts[1])
+        if math.isnan(cast(float, self.nodata)):
+            # A loss times 0 is still NaN where the target is.
+            np.nan_to_num(frames, copy=False, nan=0.0, posinf=None, neginf=None)
+        return (*parts, weights)
 
     def _weights(self, targets: np.ndarray) -> np.ndarray:
         nodata = cast(float, self.nodata)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,31 @@ def fits(value: float, dtype: str) -> bool:
         return bool(np.isnan(value) or abs(value) <= float(np.finfo(dtype).max))
     limits = np.iinfo(dtype)
     return float(value).is_integer() and limits.min <= value <= limits.max
+
+
+def shown_number(number: int, time_unit: str | None) -> str:
+    """A frame number, or a time stamp as ISO 8601 in UTC.
+
+    >>> shown_number(12, None), shown_number(1_468_195_200, "s")
+    ('12', '2016-07-11T00:00:00')
+    """
+    if time_unit is None:
+        return str(number)
+    microseconds = number * (10**6 // TIME_UNITS[time_unit])
+    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return stamp.replace(tzinfo=None).isoformat()
+
+
+def coarsest_unit(microseconds: Iterable[Int64Array], step: int | None) -> str:
+    """The coarsest of `TIME_UNITS` in which all stamps, and the step if given, are whole.
+
+    >>> coarsest_unit([np.array([0, 300_000_000])], None), coarsest_unit([np.array([0])], 40_000)
+    ('s', 'ms')
+    """
+    exact = set(TIME_UNITS)
+    for stamps in [*microseconds, np.array([step or 0])]:
+        exact = {unit for unit in exact if not (stamps % (10**6 // TIME_UNITS[unit])).any()}
+    return min(exact, key=lambda unit: TIME_UNITS[unit])
 
 
 def most_frequent(differences: Int64Array) -> int:

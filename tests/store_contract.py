@@ -167,7 +167,7 @@ class StoreContract:
         assert damage == ["frames 2 to 3 are damaged (cam2 3 to cam2 7)"]
         if compression == "zstd":
             frames = open_store(store).frames
-            message = re.escape(f"{place.path} is damaged: frames 2 to 3 are not what was written")
+            message = re.escape(f"{place.path} is damaged: not what was written in frames 2 to 3; ")
             with pytest.raises(StoreError, match=message):
                 frames.take(np.arange(7))
             assert np.array_equal(

@@ -77,7 +77,7 @@ def test_a_changed_array_is_refused(tmp_path: Path) -> None:
     open_cached(tmp_path / "data.npy", tmp_path / "cache", axes="tyx")
     open_cached(tmp_path / "data.npy", tmp_path / "cache", axes="tyx")
     os.utime(tmp_path / "data.npy", (1, 1))
-    with pytest.raises(StoreError, match="or of this one before it was changed; remove it or"):
+    with pytest.raises(StoreError, match="before it was changed, or is cut short; remove it or"):
         open_cached(tmp_path / "data.npy", tmp_path / "cache", axes="tyx")
 
 
@@ -110,7 +110,7 @@ def test_damage_is_not_cached(make_store: MakeClips, tmp_path: Path) -> None:
     store = make_store(CLIPS, converted=COMPRESSED)
     flip(store / "frames/c/0/0/0/0", 5)
     for cache in ("memory", tmp_path / "cache"):
-        with pytest.raises(StoreError, match="frames 0 to 2 are not what was written"):
+        with pytest.raises(StoreError, match="not what was written in frames 0 to 2"):
             open_cached(store, cache)
     assert not list(tmp_path.glob("cache*"))
 
@@ -207,6 +207,12 @@ def test_nan_as_no_data(tmp_path: Path) -> None:
     assert ds.batch([1])[2].tolist() == [[[[1, 0], [1, 1]]]]
     _, _, weights = next(iter(ds.to_tf_dataset(batch_size=3)))
     assert weights.numpy().sum() == 11
+    assert ds.batch([1])[1].sum() == 0
+    keras = import_or_skip("keras")
+    model = keras.Sequential([keras.Input((1, 2, 2, 1)), keras.layers.Conv3D(1, 1)])
+    model.compile(loss="mse")
+    history = model.fit(ds.to_tf_dataset(batch_size=3), verbose=0, shuffle=False)
+    assert np.isfinite(history.history["loss"]).all()
 
 
 def test_weights_need_a_no_data_value(make_store: MakeClips) -> None:

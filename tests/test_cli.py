@@ -150,7 +150,7 @@ def test_verify(make_clips: MakeClips, tmp_path: Path) -> None:
     assert (done.returncode, rows(done.stdout)["damage"], done.stderr) == (0, "none", "")
     flip(store / "frames/c/0/0/0/0", 24 * 5)
     done = framewin("verify", store)
-    assert (done.returncode, rows(done.stdout)["damage"]) == (1, "1 places")
+    assert (done.returncode, rows(done.stdout)["damage"]) == (1, "1 found")
     assert done.stderr == "framewin: frames 4 to 5 are damaged (a 4 to a 5)\n"
     done = framewin("verify", tmp_path / "none.h5")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -171,7 +171,7 @@ FIVE_MINUTES = 300
         ),
         (  # decimals are numbers
             ["1.125s.png", "1.25s.png", "1.5s.png", "10,5s.png"],
-            {"regex": "(?P<frame>[0-9]+[.,][0-9]+)"},
+            {"regex": "(?P<frame>[0-9]+(?:[.,][0-9]+)?)"},
             [1125, 1250, 1500, 10500],
             None,
             None,
@@ -235,7 +235,7 @@ def test_files_that_are_clips(tmp_path: Path) -> None:
         (
             ["1.125.png", "1.25.png", "1.5.png"],
             "1.5.png and 1.125.png look like decimal numbers of different length, whose order is "
-            "in doubt; try --frame-regex '(?P<frame>[0-9]+[.,][0-9]+)'",
+            "in doubt; try --frame-regex '(?P<frame>[0-9]+(?:[.,][0-9]+)?)'",
         ),
         (["0.1s.png", "0.9s.png", "1.0s.png"], "0.1s.png and 1.0s.png look like decimal numbers"),
         (

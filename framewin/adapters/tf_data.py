@@ -53,8 +53,9 @@ def to_tf_dataset(
         shuffle: A new full permutation of all windows in each epoch, without a buffer.
         seed: Chooses the permutations, in [0, 2**63).
         drop_remainder: Leave out a last batch that is not full.
-        normalize: `None` keeps the stored dtype. `"unit"` gives float32 in 0..1: uint8 is
-            divided by 255, uint16 by 65535, float32 kept as it is.
+        normalize: `None` keeps the stored dtype. `"unit"` gives float32: integers are divided
+            by the largest value of their dtype (uint8 by 255, uint16 by 65535), which is 0..1
+            for unsigned ones; floats keep their values.
         prefetch: Batches made ready ahead of the training step.
         start_epoch: Number of the first epoch, at least 0.
 
@@ -91,6 +92,11 @@ def to_tf_dataset(
             windows = shuffled(windows, order_of_epoch)
         inputs, targets = read(windows)
         weights = (_weights(targets, dataset.nodata),) if dataset.weighted else ()
+        if weights and math.isnan(dataset.nodata or 0.0):
+            inputs, targets = (
+                tf.where(tf.math.is_nan(part), tf.zeros_like(part), part)
+                for part in (inputs, targets)
+            )
         if normalize == "unit":
             inputs, targets = unit(inputs), unit(targets)
         return inputs, targets, *weights

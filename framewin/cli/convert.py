@@ -129,6 +129,10 @@ def convert(
     frame_numbers: Annotated[
         str | None, typer.Option(help="Array with the number of each of its frames.")
     ] = None,
+    allow_missing_chunks: Annotated[
+        bool,
+        typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
@@ -169,6 +173,7 @@ def convert(
             axes=axes,
             clip_ids=clip_ids,
             frame_numbers=frame_numbers,
+            allow_missing_chunks=allow_missing_chunks,
         )
         target = Target(format, Layout(compression, level, chunk_frames), nodata)
     if dry_run:
@@ -333,7 +338,8 @@ def _print_estimates(layouts: list[Estimate]) -> None:
 
 
 def _gaps(report: ConvertReport) -> str:
-    from framewin.conversion.audit import shown_number, shown_step
+    from framewin.conversion.audit import shown_step
+    from framewin.schema import shown_number
 
     gaps, unit = report.gaps, report.time_unit
     steps = f", frame numbers {report.step} apart" if report.step > 1 else ""

@@ -32,6 +32,10 @@ def info(
     axes: Annotated[
         str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
     ] = None,
+    allow_missing_chunks: Annotated[
+        bool,
+        typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say what a store holds; reads no frame."""
@@ -41,8 +45,17 @@ def info(
     from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 
     foreign = array is not None or axes is not None
-    options = {"array": array, "axes": axes, "cache_bytes": 0}
-    store = open_array(path, **options) if foreign else open_store(path)
+    store = (
+        open_array(
+            path,
+            array=array,
+            axes=axes,
+            allow_missing_chunks=allow_missing_chunks,
+            cache_bytes=0,
+        )
+        if foreign
+        else open_store(path)
+    )
     found = describe(store)
     spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
     windows = len(WindowIndex(spec, Runs.of(store.meta.clips)))
@@ -78,12 +91,10 @@ def verify(
         ("store", str(report.path)),
         ("frames", f"{report.frames:,}"),
         ("checked", f"{size} in {report.seconds:.2f} s, {rate}/s"),
-        ("damage", f"{len(report.damage)} places" if report.damage else "none"),
+        ("damage", f"{len(report.damage)} found" if report.damage else "none"),
     ]
     if against is not None and not report.damage:
-        rows.append(
-            ("compared", f"{len(damage)} clips differ" if damage else f"equal to {against}")
-        )
+        rows.append(("compared", "not equal" if damage else f"equal to {against}"))
     print_rows(rows)
     for line in damage:
         print(f"framewin: {line}", file=sys.stderr)

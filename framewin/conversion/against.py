@@ -49,6 +49,9 @@ def compare(
     opened = open_store(store, cache_bytes=0)
     settings = _settings(opened.meta.conversion)
     plan = draft_conversion(source, store, settings, new_dest=False)
+    here, there = plan.meta.frame_format, opened.meta.frame_format
+    if here != there:
+        return [f"{source} has frames {here}, the store {there}"]
     places = _places(plan.meta.clips, opened.meta.clips)
     reader = FrameReader(plan)
     differ = np.zeros(len(places), dtype=bool)
@@ -129,18 +132,17 @@ def _submit(
         frames = np.empty((end - begin, *form.shape), form.dtype)
         reader.read(begin, end, frames)
         wanted = places[begin:end] >= 0
-        wanted[[row - begin for row in reader.damaged if begin <= row < end]] = False
         found = np.zeros(end - begin, dtype=bool)
+        if not wanted.any():
+            return found
+        wanted[[row - begin for row in reader.damaged if begin <= row < end]] = False
         stored = store.frames.take(places[begin:end][wanted])
-        if stored.shape[1:] != frames.shape[1:] or stored.dtype != frames.dtype:
-            found[wanted] = True
-        else:
-            # By their bytes, for which NaN equals itself.
-            here, there = (
-                np.ascontiguousarray(part).view(np.uint8).reshape(len(stored), -1)
-                for part in (frames[wanted], stored)
-            )
-            found[wanted] = (here != there).any(axis=1)
+        # By their bytes, for which NaN equals itself.
+        here, there = (
+            np.ascontiguousarray(part).view(np.uint8).reshape(len(stored), -1)
+            for part in (frames[wanted], stored)
+        )
+        found[wanted] = (here != there).any(axis=1)
         return found
 
     return begin, end, pool.submit(differing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, Progress, check_format
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
 from framewin.errors import FrameFormatError, SourceError
-from framewin.schema import TIME_UNITS, Gap
+from framewin.schema import TIME_UNITS, Gap, shown_number
 from framewin.sources import frame_decoder
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped
@@ -130,19 +129,6 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
     )
 
 
-def shown_number(number: int, time_unit: str | None) -> str:
-    """A frame number, or a time stamp as ISO 8601 in UTC.
-
-    >>> shown_number(12, None), shown_number(1_468_195_200, "s")
-    ('12', '2016-07-11T00:00:00')
-    """
-    if time_unit is None:
-        return str(number)
-    microseconds = number * (10**6 // TIME_UNITS[time_unit])
-    stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    return stamp.replace(tzinfo=None).isoformat()
-
-
 def shown_step(step: int, time_unit: str | None) -> str:
     """A step with its unit.
 
@@ -204,7 +190,10 @@ def _examined(
             data = read_file(path)
             result.bytes_in += len(data)
             digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
-            info = frame_decoder(path).inspect(data, path, plan.settings.read_options)
+            decoder = frame_decoder(path)
+            info = decoder.inspect(data, path, plan.settings.read_options)
+            if hasattr(decoder, "check"):
+                decoder.check(data, path)
     except OSError as exc:
         raise unreadable(path, exc) from exc
     return digest, info

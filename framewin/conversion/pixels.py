@@ -85,6 +85,8 @@ class PixelRule:
 
     def _channels(self, channels: int, path: str) -> int:
         mode = self.settings.mode
+        if channels > _RGBA:
+            return self._kept(channels, path)
         has_alpha = channels in (_GRAY_ALPHA, _RGBA)
         background = self.settings.background
         laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
@@ -96,6 +98,15 @@ class PixelRule:
         alpha = has_alpha and not self.settings.drop_alpha and background is None
         gray = channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
         return (_GRAY if gray else _RGB) + alpha
+
+    def _kept(self, channels: int, path: str) -> int:
+        chosen = self.settings
+        if chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None:
+            raise FrameFormatError(
+                f"{path} has {channels} channels; --mode, --drop-alpha and --background are for "
+                "gray, RGB and alpha"
+            )
+        return channels
 
     def _without_alpha(self, frame: np.ndarray, path: str) -> np.ndarray:
         chosen = self.settings

@@ -27,7 +27,7 @@ from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.sources import is_clip_path
 from framewin.sources.listing import Listing, Skipped, list_frames
-from framewin.stores import format_module, format_of
+from framewin.stores import durable, format_module, format_of
 from framewin.stores.codecs import Layout
 
 Progress = Callable[[int, int], None]
@@ -275,6 +275,9 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
     if draft.target.nodata is None and len(stated) == 1:
         draft = replace(draft, target=replace(draft.target, nodata=stated.pop()))
         _check_nodata(draft.target, draft.settings)
+    packings = [dict(info.packing) for info in found.infos]
+    if packings and packings[0] and all(packing == packings[0] for packing in packings):
+        extra["packing"] = packings[0]
     return _plan(draft, found.clips, formats, step=listing.step, time_unit=time_unit, extra=extra)
 
 
@@ -290,7 +293,8 @@ def _plan(
     """A draft with its clips, and what follows from them."""
     if not clips:
         raise SourceError(
-            f"{draft.source} has no frame that is not damaged; the first: {draft.damaged[0].reason}"
+            f"{draft.source} has no frame that can be converted; the first: "
+            f"{draft.damaged[0].reason}"
         )
     table = ClipTable.from_frame_numbers(
         [clip.name for clip in clips],
@@ -298,6 +302,7 @@ def _plan(
         step=step,
         time_unit=time_unit,
     )
+    _check_step(draft, table)
     kept = {key: draft.meta.conversion[key] for key in _EXTRAS if key in draft.meta.conversion}
     damaged = [
         {
@@ -318,11 +323,12 @@ def _plan(
     return plan
 
 
-_EXTRAS = ("frame_seconds", "frame_number_places")
+_EXTRAS = ("frame_seconds", "frame_number_places", "packing")
 
 
 def _check_places(source: Path, dest: Path) -> None:
     if dest.exists() or dest.is_symlink():
+        durable.sweep(dest)
         raise StoreError(f"{dest} exists already; remove it or choose another name")
     if not dest.parent.is_dir():
         raise StoreError(f"{dest.parent} is not a folder; make it first")
@@ -331,6 +337,17 @@ def _check_places(source: Path, dest: Path) -> None:
         raise StoreError(f"{dest} lies inside the source {source}; choose a place outside it")
     if real_source.is_relative_to(real_dest):
         raise StoreError(f"the source {source} lies inside {dest}; choose another place")
+
+
+def _check_step(draft: ConversionPlan, table: ClipTable) -> None:
+    """Refuse a stated step by which no frame follows another."""
+    stated = draft.settings.step
+    alone = len(table.segment_starts) == table.num_frames > len(table.names)
+    if stated is not None and alone:
+        raise SourceError(
+            f"{draft.source} has no two frames that are {stated} apart; leave --step out, or use "
+            "frame_step for every so manieth frame of a window"
+        )
 
 
 def _check_nodata(target: Target, settings: ConvertSettings) -> None:

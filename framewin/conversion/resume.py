@@ -26,11 +26,13 @@ _WHAT = {
     "clips": "of other clips or frames",
 }
 """Key of a plan's record -> what it means that it differs."""
+# These decide which frames there are, which is compared by itself, and not what becomes of one.
+_NO_MATTER = ("damaged", "on_error", "max_pixels")
 
 
 def plan_record(plan: ConversionPlan) -> dict[str, Any]:
     """What must be the same for a conversion to go on, as JSON."""
-    settings = {key: value for key, value in plan.meta.conversion.items() if key != "damaged"}
+    settings = {key: v for key, v in plan.meta.conversion.items() if key not in _NO_MATTER}
     digest = sha256()
     for clip in plan.clips:
         digest.update(repr((clip.name, clip.file_names[0], len(clip.numbers))).encode())
@@ -59,8 +61,7 @@ def take_up(
         StoreError: What is there is of another plan.
     """
     previous = site.plan()
-    nothing = previous is None or not site.journal.exists() or not site.journal.stat().st_size
-    if restart or nothing:
+    if restart or previous is None or not site.has_blocks:
         return plan, False
     plan = _without_known_damage(plan, previous)
     # By way of JSON, which knows no tuples.

@@ -40,6 +40,7 @@ class ConvertOptions(TypedDict, total=False):
     axes: str | None
     clip_ids: str | None
     frame_numbers: str | None
+    allow_missing_chunks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class ConvertSettings:
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
     """Name of an array with the number of each frame, by which gaps are found."""
+    allow_missing_chunks: bool = False
+    """Take chunks of an array that are not there for frames of the fill value."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -107,11 +110,13 @@ class ConvertSettings:
             raise ValueError(f"max_pixels must be >= 1, got {self.max_pixels}")
         if self.stream is not None and self.stream < 0:
             raise ValueError(f"stream must be >= 0, got {self.stream}")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+        for name, count in (("size", 2), ("background", 3), ("crop", 4)):
+            value = getattr(self, name)
+            if value is not None and not _is_integers(value, count):
+                raise ValueError(f"{name} must be {count} integers, got {value!r}")
+        if self.size is not None and min(self.size) < 1:
             raise ValueError(f"size must be a height and a width above 0, got {self.size}")
-        if self.background is not None and not (
-            len(self.background) == 3 and all(0 <= value <= 255 for value in self.background)
-        ):
+        if self.background is not None and not all(0 <= v <= 255 for v in self.background):
             raise ValueError(f"background must be three values in 0..255, got {self.background}")
         if self.crop is not None:
             top, bottom, left, right = self.crop
@@ -137,6 +142,7 @@ class ConvertSettings:
             self.axes,
             self.clip_ids,
             self.frame_numbers,
+            self.allow_missing_chunks,
         )
 
     def as_json(self) -> Mapping[str, Any]:
@@ -145,3 +151,11 @@ class ConvertSettings:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
+
+
+def _is_integers(value: Any, count: int) -> bool:
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == count
+        and all(isinstance(part, int) for part in value)
+    )

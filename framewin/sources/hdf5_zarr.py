@@ -62,7 +62,8 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """
     with _source_errors():
         source = _open(path, options)
-        source.check_chunks()
+        if not options.allow_missing_chunks:
+            source.check_chunks()
         settings = source.found.store_settings()
         if settings is None:
             clips = clip_table(
@@ -78,6 +79,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         form,
         (Path(path).suffix[1:].upper() + " array") if settings is None else STORE_KIND,
         f"{form.channels} channels of {form.dtype}",
+        tuple(f"{name} {value:g}" for name, value in source.info.packing.items()),
         is_clip="t" in source.axes,
         frames=source.num_frames,
         numbers=clips.frame_numbers(np.arange(source.num_frames)),
@@ -85,6 +87,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         parts=_parts(clips) if several or settings is not None else (),
         time_unit=clips.time_unit,
         nodata=None if nodata is None else float(nodata),
+        packing=source.info.packing,
     )
 
 

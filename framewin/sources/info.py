@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat, Int64Array
@@ -61,6 +62,8 @@ class ReadOptions:
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
     """Name of an array with the number of each frame."""
+    allow_missing_chunks: bool = False
+    """Whether chunks that are not there are frames of the fill value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +93,8 @@ class FileInfo:
     """Where `numbers` are time stamps: the unit they count since 1970, UTC."""
     nodata: float | None = None
     """Pixel value that the file says stands for no data."""
+    packing: Mapping[str, float] = field(default_factory=dict)
+    """Attributes of the values, `scale_factor` and `add_offset`, which are kept, not applied."""
     cut: str | None = None
     """What shows that frames are missing at the end of the file."""
 

@@ -11,12 +11,11 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from framewin.errors import SourceError
-from framewin.schema import TIME_UNITS, Int64Array
+from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
 from framewin.sources import CLIP_SUFFIXES, SOURCES, is_clip_path, suffix_of
 from framewin.sources.names import (
     NameRule,
     Stream,
-    coarsest_unit,
     natural_key,
     parse_step,
     streams_by_last_number,

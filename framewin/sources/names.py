@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from framewin.errors import SourceError
-from framewin.schema import TIME_UNITS, Int64Array
+from framewin.schema import Int64Array
 
 # ASCII digits only: \d takes superscripts and other scripts' digits, which int() may refuse.
 DIGIT_CHARACTERS = "0123456789"
@@ -33,7 +33,7 @@ MICROSECONDS = {
 
 _AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
 _DIGITS = re.compile(r"([0-9]+)")
-_DECIMAL = re.compile(r"([0-9]+)(?:[.,]([0-9]+))?")
+_DECIMAL = re.compile(r"(-?[0-9]+)(?:[.,]([0-9]+))?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)")
 _BEFORE_FRACTION = re.compile(r"[0-9]+[.,]\Z")
 _SEPARATORS = "-_. "
@@ -213,18 +213,6 @@ def with_common_places(streams: Sequence[Stream]) -> None:
         stream.places = most
 
 
-def coarsest_unit(microseconds: Iterable[Int64Array], step: int | None) -> str:
-    """The coarsest of `TIME_UNITS` in which all stamps, and the step if given, are whole.
-
-    >>> coarsest_unit([np.array([0, 300_000_000])], None), coarsest_unit([np.array([0])], 40_000)
-    ('s', 'ms')
-    """
-    exact = set(TIME_UNITS)
-    for stamps in [*microseconds, np.array([step or 0])]:
-        exact = {unit for unit in exact if not (stamps % (10**6 // TIME_UNITS[unit])).any()}
-    return min(exact, key=lambda unit: TIME_UNITS[unit])
-
-
 def parse_step(step: int | str) -> tuple[int, bool]:
     """A step as a number of frames, or as microseconds and True.
 
@@ -277,6 +265,7 @@ def _check_streams(
             f"'(?P<frame>[0-9]+)[^0-9]*$'"
         )
     _check_decimals(groups, show)
+    _check_signs(groups, show)
     lengths = [len(group.names) for group in groups.values()]
     lonely = sum(length == 1 for length in lengths)
     many, long = len(groups) > 2, max(lengths) >= _LONG_STREAM
@@ -313,10 +302,22 @@ def _check_decimals(groups: dict[tuple[str, str], _Group], show: Callable[[str],
             raise _decimals(names, "", show)
 
 
+def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
+    """Refuse names that may be negative numbers: a dash before some, at the very beginning."""
+    for (before, after), group in groups.items():
+        plain = groups.get(("", after))
+        if before == "-" and plain is not None:
+            names = [group.names[0], plain.names[0]]
+            raise SourceError(
+                f"{_some(names, show)} look like negative numbers beside positive ones; try "
+                "--frame-regex '(?P<frame>-?[0-9]+)'"
+            )
+
+
 def _decimals(names: Sequence[str], how: str, show: Callable[[str], str]) -> SourceError:
     return SourceError(
         f"{_some(names, show)} look like decimal numbers {how}whose order is in doubt; try "
-        "--frame-regex '(?P<frame>[0-9]+[.,][0-9]+)'"
+        "--frame-regex '(?P<frame>[0-9]+(?:[.,][0-9]+)?)'"
     )
 
 

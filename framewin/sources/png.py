@@ -129,6 +129,19 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None 
         np.take(palette, indices, axis=0, out=out, mode="clip")
 
 
+def check(data: bytes, path: str) -> None:
+    """Find damage without decoding: chunks that are cut short, or whose checksum is wrong.
+
+    Raises:
+        SourceError: See `decode`.
+    """
+    for name, _, right in contents(_whole(data, path)):
+        # A wrong checksum does no harm in chunks that say nothing of the pixels.
+        if not right and name[:1].isupper():
+            shown = name.decode("latin-1")
+            raise SourceError(f"{path} cannot be decoded ({shown}: CRC error); repair or remove it")
+
+
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """What `read_clip` gives; the whole structure of an animation is checked."""
     from framewin.sources import apng

@@ -14,6 +14,7 @@ from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.codecs import Layout
+from framewin.stores.durable import MARKER
 from framewin.stores.frame_files import FrameFiles
 from framewin.stores.mapped import MappedFrames
 
@@ -102,6 +103,8 @@ def format_of(path: Path) -> Any:
     """
     if not path.exists():
         raise StoreError(f"{path} does not exist; expected a store made by framewin convert")
+    if path.suffix == ".partial" and (path / MARKER).exists():
+        raise StoreError(f"{path} is an unfinished conversion; repeat its command to go on")
     return import_module(FORMATS["zarr" if path.is_dir() else "hdf5"])
 
 

@@ -12,14 +12,15 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import durable
-from framewin.stores.chunked import ChunkedFrames
+from framewin.stores.chunked import ChunkedFrames, pieces
 from framewin.stores.mapped import MappedFrames
 
 Progress = Callable[[int, int], None]
@@ -28,6 +29,7 @@ Rows = Sequence[tuple[int, int]]
 """Half-open ranges of rows, increasing."""
 
 WAIT_SECONDS = 0.1
+READ_BYTES = 2**24
 
 _END = struct.Struct("<Q16s")
 _MAGIC = b"framewin cache 1"
@@ -79,7 +81,9 @@ def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> Cache
     return CachedStore(store, frames)
 
 
-def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedStore:
+def on_disk(
+    store: FrameStore, path: Path, progress: Progress | None, *, verify: bool = False
+) -> CachedStore:
     """Decode all frames into a file, or use the one that is there.
 
     Several processes may do so at once: one fills the file, the others wait for it.
@@ -88,6 +92,8 @@ def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedS
         StoreError: The file holds the frames of another store, or of this one before it was
             changed, or it cannot be written.
     """
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder; name the file to cache the frames in")
     if not path.parent.is_dir():
         raise StoreError(f"{path.parent} is not a folder; make it first")
     while not path.exists():
@@ -98,7 +104,9 @@ def on_disk(store: FrameStore, path: Path, progress: Progress | None) -> CachedS
             time.sleep(WAIT_SECONDS)
         except OSError as exc:
             raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc
-    _check(store, path)
+    checksum = _check(store, path)
+    if verify and _checksum(path, store.meta.frame_bytes) != checksum:
+        raise StoreError(f"{path} is damaged; remove it")
     num_frames, frame_format = store.meta.clips.num_frames, store.meta.frame_format
     return CachedStore(store, MappedFrames.of_file(path, frame_format, num_frames))
 
@@ -113,14 +121,23 @@ def _fill(store: FrameStore, target: Path, progress: Progress | None) -> None:
             lambda first_row, decoded: file.write_at(decoded.data, first_row * frame_bytes),
             progress,
         )
-        file.write_at(_record(store), store.meta.frame_bytes)
+        checksum = _checksum(target, store.meta.frame_bytes)
+        file.write_at(_record(store, checksum), store.meta.frame_bytes)
         file.sync()
     finally:
         file.close()
 
 
-def _check(store: FrameStore, path: Path) -> None:
-    """Refuse a file that does not hold this store's frames."""
+def _checksum(path: Path, size: int) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        for begin, end in pieces(size, READ_BYTES):
+            checksum = google_crc32c.extend(checksum, file.read(end - begin))
+    return checksum
+
+
+def _check(store: FrameStore, path: Path) -> int:
+    """Refuse a file that does not hold this store's frames; returns their checksum."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - _END.size))
@@ -130,16 +147,26 @@ def _check(store: FrameStore, path: Path) -> None:
             raise StoreError(f"{path} is not a cache of frames; choose another name")
         file.seek(-(_END.size + length), os.SEEK_END)
         record = file.read()
-    if record != _record(store) or size != store.meta.frame_bytes + len(record):
+    try:
+        checksum = int(json.loads(record[: -_END.size])["crc32c"])
+    except (ValueError, KeyError, TypeError):
+        checksum = -1
+    if record != _record(store, checksum) or size != store.meta.frame_bytes + len(record):
         raise StoreError(
             f"{path} holds the frames of another store than {store.path}, or of this one before "
-            "it was changed; remove it or choose another name"
+            "it was changed, or is cut short; remove it or choose another name"
         )
+    return checksum
 
 
-def _record(store: FrameStore) -> bytes:
+def _record(store: FrameStore, checksum: int) -> bytes:
     shape = (store.meta.clips.num_frames, *store.meta.frame_format.shape)
-    record = {"identity": store.identity, "shape": shape, "dtype": store.meta.frame_format.dtype}
+    record: dict[str, Any] = {
+        "identity": store.identity,
+        "shape": shape,
+        "dtype": store.meta.frame_format.dtype,
+    }
+    record["crc32c"] = checksum
     text = json.dumps(record).encode()
     return text + _END.pack(len(text), _MAGIC)
 

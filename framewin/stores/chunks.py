@@ -131,8 +131,8 @@ def read_checked(store: ChunkStore, number: int) -> bytes:
     if len(data) == place.nbytes and google_crc32c.value(data) == store.chunks["crc32c"][number]:
         return data
     raise StoreError(
-        f"{place.path} is damaged: {frame_range(store, number)} are not what was written; "
-        "convert it again"
+        f"{place.path} is damaged: not what was written in {frame_range(store, number)}; convert "
+        "it again"
     )
 
 
@@ -140,7 +140,7 @@ def frame_range(store: ChunkStore, number: int) -> str:
     """The frames of a chunk in words."""
     size = store.layout.chunk_frames or 1
     last = min((number + 1) * size, store.meta.clips.num_frames) - 1
-    return f"frames {number * size} to {last}"
+    return f"frames {number * size} to {last}" if last > number * size else f"frame {last}"
 
 
 def read_place(place: ChunkPlace) -> bytes:

@@ -64,6 +64,7 @@ def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
 def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
     """The attributes of the frame array that xarray understands."""
     found: dict[str, Any] = {"coordinates": " ".join(COORDINATES)}
+    found |= meta.conversion.get("packing", {})
     # xarray takes NaN for missing by itself.
     if meta.nodata is not None and not math.isnan(meta.nodata):
         found["missing_value"] = np.dtype(meta.frame_format.dtype).type(meta.nodata).item()

@@ -54,8 +54,13 @@ class Site:
         self.store = self.folder / STORE
         self.frames = self.folder / FRAMES
         self.journal = self.folder / JOURNAL
-        self.keep = False
+        self.keep = self.has_blocks
         """Whether what is there is worth keeping if the construction stops."""
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether an interrupted run has left blocks that are on disk."""
+        return self.journal.exists() and self.journal.stat().st_size > 0
 
     def plan(self) -> Any:
         """The plan of an interrupted run; None without one that is whole."""
@@ -69,6 +74,7 @@ class Site:
         kept = KEPT if resume else (MARKER,)
         _clear(self.folder, kept)
         self.frames.mkdir(exist_ok=True)
+        self.keep = resume
         if not resume:
             write_whole(self.folder / PLAN, json.dumps(plan).encode())
         sync(self.folder)
@@ -93,8 +99,7 @@ def building(dest: Path) -> Iterator[Site]:
         try:
             _refuse_existing(dest)
             yield site
-            _publish(site.store, dest)
-            site.keep = False
+            _publish(site)
         except AppearedError:
             site.keep = False
             raise
@@ -140,6 +145,20 @@ class DataFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def sweep(dest: Path) -> None:
+    """Remove what a process that was killed after publishing `dest` has left beside it."""
+    partial = partial_path(dest)
+    if not (partial / MARKER).is_file():
+        return
+    with suppress(InUseError, OSError):
+        lock = os.open(partial, os.O_RDONLY)
+        try:
+            _lock(lock, partial)
+            _remove(partial)
+        finally:
+            os.close(lock)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -231,8 +250,9 @@ def _clear(folder: Path, kept: tuple[str, ...]) -> None:
             entry.unlink()
 
 
-def _publish(store: Path, dest: Path) -> None:
+def _publish(site: Site) -> None:
     """Put everything on disk, then rename, then put the rename on disk."""
+    store, dest = site.store, site.dest
     if store.is_file():
         sync(store)
     for folder, _, names in os.walk(store, topdown=False):
@@ -247,11 +267,10 @@ def _publish(store: Path, dest: Path) -> None:
             os.link(store, dest)
         except FileExistsError:
             raise _appeared(dest) from None
-        sync(dest.parent)
-        store.unlink()
     else:
         store.rename(dest)
-        sync(dest.parent)
+    site.keep = False
+    sync(dest.parent)
 
 
 def _refuse_existing(dest: Path) -> None:

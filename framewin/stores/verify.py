@@ -15,6 +15,8 @@ from typing import cast
 import google_crc32c
 import numpy as np
 
+from framewin.errors import StoreError
+from framewin.schema import shown_number
 from framewin.stores import Store, format_of
 from framewin.stores.chunked import usable_cores
 from framewin.stores.chunks import ChunkPlace
@@ -64,6 +66,18 @@ def verify(
         num_bytes=tree_bytes(path),
         seconds=time.perf_counter() - started,
     )
+
+
+def refuse_damage(path: str | Path) -> None:
+    """Check every byte of a store.
+
+    Raises:
+        StoreError: See `verify`; or any damage.
+    """
+    damage = verify(path).damage
+    if damage:
+        more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
+        raise StoreError(f"{path} is damaged: {damage[0]}{more}; convert it again")
 
 
 def _damaged_chunks(store: Store, workers: int, progress: Progress | None) -> list[int]:
@@ -121,7 +135,11 @@ def _ranges(store: Store, damaged: list[int]) -> Iterator[str]:
         last = min((chunks[-1] + 1) * chunk_frames, clips.num_frames) - 1
         rows = np.array([first, last])
         (first_clip, last_clip), numbers = clips.clips_of(rows), clips.frame_numbers(rows)
-        yield (
-            f"frames {first} to {last} are damaged ({clips.names[first_clip]} {numbers[0]} to "
-            f"{clips.names[last_clip]} {numbers[1]})"
-        )
+        ends = [
+            f"{clips.names[clip]} {shown_number(int(number), clips.time_unit)}"
+            for clip, number in zip((first_clip, last_clip), numbers, strict=True)
+        ]
+        if first == last:
+            yield f"frame {first} is damaged ({ends[0]})"
+        else:
+            yield f"frames {first} to {last} are damaged ({ends[0]} to {ends[1]})"
