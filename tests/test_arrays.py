@@ -344,3 +344,59 @@ def test_links_out_of_a_file_are_not_followed(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreError, match=message):
             FrameWindowDataset(tmp_path / "theirs.h5", input_frames=1, predict_frames=1, array=name)
+
+
+@pytest.mark.parametrize("engine", ["netcdf", "zarr 2", "zarr 3"])
+@pytest.mark.parametrize(
+    ("units", "values_of_minutes"),
+    [("minutes since 2020-01-01", 1), ("seconds since 2020-01-01 00:00", 60),
+     ("days since 2020-01-01", 1 / 1440)],
+)  # fmt: skip
+def test_times_number_the_frames(
+    tmp_path: Path, engine: str, units: str, values_of_minutes: float
+) -> None:
+    """The times of the time dimension, by the conventions of netCDF, show what is missing."""
+    xarray = import_or_skip("xarray")
+    minutes = np.array([0, 5, 10, 30, 35, 40])
+    data = values((6, H, W), "uint8")
+    dataset = xarray.Dataset(
+        {"rain": (("time", "y", "x"), data)},
+        {"time": ("time", minutes * values_of_minutes, {"units": units})},
+    )
+    if engine == "netcdf":
+        import_or_skip("h5netcdf")
+        dataset.to_netcdf(tmp_path / "rain.nc", engine="h5netcdf")
+    else:
+        dataset.to_zarr(tmp_path / "rain.nc", zarr_format=int(engine[-1]), consolidated=False)
+    ds = FrameWindowDataset(tmp_path / "rain.nc", input_frames=1, predict_frames=1, array="rain")
+    assert (ds.clips.time_unit, ds.clips.step, len(ds)) == ("s", 300, 4)
+    start = 1_577_836_800
+    assert ds.clips.frame_numbers(np.arange(6)).tolist() == (start + 60 * minutes).tolist()
+    counted = FrameWindowDataset(
+        tmp_path / "rain.nc",
+        input_frames=1,
+        predict_frames=1,
+        array="rain",
+        frame_numbers=range(6),
+    )
+    assert len(counted) == 5
+
+
+def test_times_that_say_nothing(tmp_path: Path) -> None:
+    """Without units, of another calendar or of another length they do not number frames."""
+    for name, attributes, count in (
+        ("plain", {}, T),
+        ("noleap", {"units": "days since 2000-01-01", "calendar": "noleap"}, T),
+        ("words", {"units": "days since the flood"}, T),
+        ("short", {"units": "days since 2000-01-01"}, T - 1),
+    ):
+        path = tmp_path / f"{name}.h5"
+        with h5py.File(path, "w") as file:
+            file["data"] = values((T, H, W), "uint8")
+            file["time"] = 3 * np.arange(count)
+            file["time"].attrs.update(attributes)
+            file["time"].make_scale("time")
+            if count == T:
+                file["data"].dims[0].attach_scale(file["time"])
+        ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="data")
+        assert (ds.clips.time_unit, ds.clips.step) == (None, 1)

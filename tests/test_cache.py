@@ -261,3 +261,21 @@ def test_waiting_for_another_process(make_store: MakeClips, tmp_path: Path, monk
         assert len(waits) == 3
         assert np.array_equal(cached.frames.array, store.frames.take(np.arange(40)))
         path.rename(site.store)
+
+
+def test_verify_when_opening(make_store: MakeClips, tmp_path: Path) -> None:
+    """Damage of a raw store, or of a cache, is found once, not at every window."""
+    store = make_store(CLIPS)
+    assert len(open_cached(store, verify=True)) == 38
+    flip(store / "frames/c/0/0/0/0", 30)
+    with pytest.raises(StoreError, match=r"clips\.zarr is damaged: frames 0 to 39 are damaged"):
+        open_cached(store, verify=True)
+    packed = make_store(CLIPS, name="packed", converted=COMPRESSED)
+    open_cached(packed, tmp_path / "cache")
+    open_cached(packed, tmp_path / "cache", verify=True)
+    flip(tmp_path / "cache", 30)
+    with pytest.raises(StoreError, match="cache is damaged; remove it"):
+        open_cached(packed, tmp_path / "cache", verify=True)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="folder is a folder; name the file to cache the frames"):
+        open_cached(packed, tmp_path / "folder")

@@ -338,3 +338,22 @@ def test_a_name_that_is_not_utf8(make_clips: MakeClips, tmp_path: Path) -> None:
     (source / "a" / "frame_1.png").rename(source / "a" / "frame_\udcff1.png")
     with pytest.raises(SourceError, match=r"frame_\\udcff0\.png' is not valid UTF-8; rename it"):
         convert(source, tmp_path / "clips.zarr")
+
+
+def test_a_step_that_no_frame_follows(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Else every frame would stand alone, and no window would fit."""
+    source = make_clips({"a": range(5)})
+    with pytest.raises(SourceError, match="has no two frames that are 2 apart; leave --step out"):
+        convert(source, tmp_path / "clips.zarr", step=2)
+
+
+def test_bad_arguments_are_named(make_clips: MakeClips, tmp_path: Path) -> None:
+    """With what was expected of them."""
+    source = make_clips({"a": range(5)})
+    for options, message in (
+        ({"size": 64}, "size must be 2 integers, got 64"),
+        ({"crop": (0, 4)}, r"crop must be 4 integers, got \(0, 4\)"),
+        ({"background": "red"}, "background must be 3 integers, got 'red'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert(source, tmp_path / "clips.zarr", **options)

@@ -241,3 +241,55 @@ def test_satellite_archives(real_data: Path, tmp_path: Path, name: str, length: 
     assert np.array_equal(np.concatenate(ds[len(ds) - 1]), expected[-5:])
     convert(source, tmp_path / "clips.h5", array="data", frame_numbers="time")
     assert np.array_equal(frames_of(tmp_path / "clips.h5"), expected)
+
+
+def test_chunks_that_were_left_out_on_purpose(tmp_path: Path) -> None:
+    """Frames of nothing but the fill value, which Zarr does not write unless it is told to."""
+    array = zarr.create_array(tmp_path / "rain.zarr", shape=(8, H, W), chunks=(1, H, W), dtype="u1")
+    array[:4] = 3
+    with pytest.raises(SourceError, match=r"missing.*\(--allow-missing-chunks\)"):
+        convert(tmp_path / "rain.zarr", tmp_path / "clips.zarr")
+    convert(tmp_path / "rain.zarr", tmp_path / "clips.zarr", allow_missing_chunks=True)
+    assert frames_of(tmp_path / "clips.zarr")[:, 0, 0, 0].tolist() == [3] * 4 + [0] * 4
+
+
+def test_packing_is_kept_not_applied(tmp_path: Path) -> None:
+    """xarray reads the same values from the store as from the source."""
+    xarray = import_or_skip("xarray")
+    import_or_skip("h5netcdf")
+    data = np.arange(3 * H * W).reshape(3, H, W) * 0.5
+    dataset = xarray.Dataset({"rain": (("time", "y", "x"), data)})
+    encoding = {"rain": {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}}
+    dataset.to_netcdf(tmp_path / "rain.nc", engine="h5netcdf", encoding=encoding)
+    convert(tmp_path / "rain.nc", tmp_path / "clips.zarr")
+    assert open_store(tmp_path / "clips.zarr").meta.nodata == -1
+    assert frames_of(tmp_path / "clips.zarr").dtype == np.int16
+    found = xarray.open_zarr(tmp_path / "clips.zarr").frames.to_numpy()
+    assert np.array_equal(found[..., 0], data)
+
+
+def test_arrays_of_many_channels(tmp_path: Path) -> None:
+    """Satellites have a dozen; colours and alpha are not looked for among them."""
+    data = values((3, H, W, 12), "uint16")
+    np.save(tmp_path / "bands.npy", data)
+    convert(tmp_path / "bands.npy", tmp_path / "clips.zarr", axes="tyxc")
+    assert np.array_equal(frames_of(tmp_path / "clips.zarr"), data)
+    message = "has 12 channels; --mode, --drop-alpha and --background are for gray, RGB and alpha"
+    with pytest.raises(FrameFormatError, match=message):
+        convert(tmp_path / "bands.npy", tmp_path / "gray.zarr", axes="tyxc", mode="gray")
+
+
+def test_comparing_with_another_source(make_clips: MakeClips, tmp_path: Path) -> None:
+    """One of other clips, or of other frames: a line, no more."""
+    source = make_clips({"a": range(3)})
+    convert(source, tmp_path / "clips.zarr")
+    other = make_clips({"b": range(3), "c": range(2)}, folder="other")
+    assert compare(tmp_path / "clips.zarr", other) == [
+        f"b: frames 0, 1, 2 are in {other}, not in the store",
+        f"c: frames 0, 1 are in {other}, not in the store",
+        f"a: frames 0, 1, 2 are in the store, not in {other}",
+    ]
+    large = make_clips({"a": range(3)}, folder="large", shape=(9, 9, 1))
+    assert compare(tmp_path / "clips.zarr", large) == [
+        f"{large} has frames 9x9x1 uint8, the store 4x6x1 uint8"
+    ]

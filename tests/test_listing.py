@@ -385,3 +385,14 @@ def test_two_frames_of_one_time(tmp_path: Path) -> None:
         SourceError, match=r"a_1200\.png and b_1200\.png both have the time, in mic"
     ):
         listed(source, regex="_(?P<time>[0-9]+)", time_format="%H%M")
+
+
+def test_negative_numbers(tmp_path: Path) -> None:
+    """Beside positive ones they are in doubt; the suggested expression orders them."""
+    for number in (-3, -1, 0, 2):
+        (tmp_path / f"{number}.png").touch()
+    with pytest.raises(SourceError, match="look like negative numbers beside positive ones; try"):
+        list_frames(tmp_path)
+    rule = ListRule(NameRule(r"(?P<frame>-?[0-9]+)"))
+    [clip] = list_frames(tmp_path, rule).clips
+    assert clip.numbers.tolist() == [-3, -1, 0, 2]
