@@ -18,6 +18,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from framewin.stores import durable
 from framewin.stores.chunks import StoredChunk
 from framewin.stores.durable import DataFile
 
@@ -48,6 +49,7 @@ class Journal:
         self.blocks, self._end = read_journal(path)
         """What was in it."""
         self._file = DataFile(path, self._end)
+        durable.sync(path.parent)
         self._sync_data = sync_data
         self._lines: list[bytes] = []
         self._unsynced_bytes = 0

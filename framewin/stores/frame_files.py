@@ -12,6 +12,7 @@ from typing import Protocol
 import google_crc32c
 import numpy as np
 
+from framewin.stores import durable
 from framewin.stores.chunks import (
     ChunkPlace,
     StoredChunk,
@@ -19,7 +20,7 @@ from framewin.stores.chunks import (
     read_place,
     summed_chunks,
 )
-from framewin.stores.durable import DataFile, sync
+from framewin.stores.durable import DataFile
 
 CRC_BYTES = 4
 
@@ -72,7 +73,7 @@ class RawFile:
         self._chunk_bytes = chunk_frames * frame_bytes
         self.end = offset + num_chunks * self._chunk_bytes
         self.file = DataFile(self.path, self.end)
-        sync(folder)
+        durable.sync(folder)
 
     def resume(self, blocks: Blocks) -> set[int]:
         """See `FrameFiles`; each block stands by itself."""
@@ -198,7 +199,7 @@ class ShardFiles:
 
     def _open(self, shard: int, size: int, *, keep: bool = False) -> DataFile:
         file = DataFile(self._folder / str(shard), None if keep else size)
-        sync(self._folder)
+        durable.sync(self._folder)
         return file
 
     def _take_up(self, chunk: StoredChunk) -> bool:

@@ -20,9 +20,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ READ_BYTES = 2**24
 
 _END = struct.Struct("<IQQQ8s")
 _MAGIC = b"framewin"
+_HDF5_ERROR = re.compile(r"errno = (\d+), error message = '([^']*)'")
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # What the netCDF library calls a dimension that has no values of its own.
 _DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable."
@@ -101,29 +104,36 @@ class Writer:
         if self.layout.compression in PLUGIN_FILTERS:
             require("hdf5plugin", extra="hdf5plugin")
         self._path = site.store if self.layout.compressed else site.folder / "around"
+        if not self.layout.compressed:
+            # HDF5 takes it badly if a file may not become as large as it wants.
+            size = self.num_chunks * self.chunk_frames * meta.frame_format.nbytes
+            durable.DataFile(site.folder / "room", size).close()
+            (site.folder / "room").unlink()
         self._file = self._create_file()
         self._frames = self._create_frames()
         self.files = self._open_files()
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        self._write_dimensions()
-        self._write_coordinates()
-        for table, columns in content.tables(self.meta).items():
-            self._create_table(table, columns)
-        self._create_table("chunks", self.chunks)
+        with _system_errors():
+            self._write_dimensions()
+            self._write_coordinates()
+            for table, columns in content.tables(self.meta).items():
+                self._create_table(table, columns)
+            self._create_table("chunks", self.chunks)
 
     def finish(self) -> None:
         """See `StoreWriter`."""
-        if isinstance(self.files, ShardFiles):
-            self._copy_chunks(self.files)
-            self.chunks |= _chunk_places(self._frames)
-        for name, values in self.chunks.items():
-            self._file["chunks"][name][:] = values
-        settings = content.attributes(self.meta, self.layout)
-        settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
-        self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
-        self._file.close()
+        with _system_errors():
+            if isinstance(self.files, ShardFiles):
+                self._copy_chunks(self.files)
+                self.chunks |= _chunk_places(self._frames)
+            for name, values in self.chunks.items():
+                self._file["chunks"][name][:] = values
+            settings = content.attributes(self.meta, self.layout)
+            settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
+            self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
+            self._file.close()
         ranges = self._chunk_ranges()
         trailer = _trailer(self._path, settings, self.meta, self.chunks, ranges)
         if isinstance(self.files, RawFile):
@@ -134,7 +144,9 @@ class Writer:
 
     def close(self) -> None:
         """See `StoreWriter`."""
-        self._file.close()
+        # After an error HDF5 may fail to close it as well; it is made anew by the next run.
+        with suppress(OSError, RuntimeError):
+            self._file.close()
 
     def _open_files(self) -> RawFile | ShardFiles:
         frame_bytes = self.meta.frame_format.nbytes
@@ -458,6 +470,18 @@ def _rest_checksum(path: Path, size: int, chunk_ranges: list[tuple[int, int]]) -
             checksum = google_crc32c.extend(checksum, data)
         begin = chunk_end
     return checksum
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """HDF5's account of a failed write, many lines long, as the system's error that it was."""
+    try:
+        yield
+    except (OSError, RuntimeError) as exc:
+        found = _HDF5_ERROR.search(str(exc))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), found[2]) from exc
 
 
 def _timeless(kind: Any) -> Any:
