@@ -270,6 +270,10 @@ class ZarrStore:
         """Refuse a store of which a file is missing or of another size: it could not be mapped."""
         for name, (size, _) in self._settings["files"].items():
             path = self.path / name
+            if ".." in Path(name).parts or Path(name).is_absolute():
+                raise StoreError(f"{path} lies outside of the store")
+            if path.is_symlink():
+                raise StoreError(f"{path} is a link; a store must not reach outside itself")
             found = path.stat().st_size if path.is_file() else 0
             if found != size:
                 raise StoreError(

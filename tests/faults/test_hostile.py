@@ -1,0 +1,190 @@
+"""Stores that rotted, or that a stranger made: refused in one line, never a crash or a hang.
+
+`scripts/faults` tries more mutations.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import google_crc32c
+import h5py
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset, FramewinError, StoreError, verify
+from framewin.stores import hdf5_store, open_store
+from tests.conftest import MakeClips
+from tests.store_contract import CLIPS, expected_frames
+
+LAYOUTS = [(s, c) for s in (".zarr", ".h5") for c in ("none", "gzip")]
+MUTATIONS = int(os.environ.get("FRAMEWIN_FAULTS_MUTATIONS", "150"))
+MEMORY_BYTES = 6 * 2**30
+PATIENCE_SECONDS = 120
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """A few bits, bytes or stretches changed, or the end lost."""
+    changed = bytearray(data)
+    for _ in range(rng.integers(1, 5)):
+        if not changed:
+            break
+        place = int(rng.integers(len(changed)))
+        kind = rng.integers(4)
+        if kind == 0:
+            changed[place] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            changed[place] = int(rng.integers(256))
+        elif kind == 2:
+            changed[place : place + 8] = rng.bytes(8)
+        else:
+            del changed[place : place + int(rng.integers(1, 200))]
+    return bytes(changed)
+
+
+def try_mutations(store: Path, seed: int, count: int) -> None:
+    """Mutate one file at a time; exits with 1 if anything but a refusal or the frames comes out."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    rng = np.random.default_rng(seed)
+    files = [store] if store.is_file() else [p for p in sorted(store.rglob("*")) if p.is_file()]
+    expected = expected_frames((4, 6, 1), "uint8")
+    for number in range(count):
+        path = files[int(rng.integers(len(files)))]
+        whole = path.read_bytes()
+        path.write_bytes(mutated(whole, rng))
+        try:
+            if path.read_bytes() != whole:
+                check_one(store, expected, f"{path.name}, mutation {number} of seed {seed}")
+        finally:
+            path.write_bytes(whole)
+
+
+def check_one(store: Path, expected: np.ndarray, what: str) -> None:
+    """Verify finds it; and who opens it anyway never gets other frames unnoticed."""
+    try:
+        damage = verify(store).damage
+    except FramewinError:
+        damage = ["refused"]
+    assert damage, f"{what}: not found by verify"
+    try:
+        ds = FrameWindowDataset(store, input_frames=1, predict_frames=1, verify=True)
+        found = np.concatenate(ds.batch(range(len(ds))))
+        ds.window(0)
+    except (FramewinError, ValueError):
+        return
+    wanted = np.concatenate([expected[[0, 1, 3, 5]], expected[[1, 2, 4, 6]]])
+    assert np.array_equal(found[:, 0], wanted), what
+
+
+@pytest.mark.parametrize(("suffix", "compression"), LAYOUTS)
+def test_mutations(make_store: MakeClips, suffix: str, compression: str) -> None:
+    """In a process with little memory, so that a claim of 2**60 frames shows."""
+    converted = {"compression": compression, "chunk_frames": 2}
+    store = make_store(CLIPS, suffix=suffix, converted=converted)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.job", "zarr", "h5py"])
+    process = context.Process(target=try_mutations, args=(store, 0, MUTATIONS))
+    process.start()
+    process.join(PATIENCE_SECONDS + MUTATIONS)
+    assert process.exitcode == 0
+    print(f"{MUTATIONS} injected, {MUTATIONS} found, 0 lost")
+
+
+@pytest.mark.parametrize(("suffix", "compression"), LAYOUTS)
+def test_every_truncation_and_every_lost_file(
+    make_store: MakeClips, suffix: str, compression: str
+) -> None:
+    """`verify` finds each."""
+    store = make_store(CLIPS, suffix=suffix, converted={"compression": compression})
+    files = [store] if store.is_file() else [p for p in sorted(store.rglob("*")) if p.is_file()]
+    for path in files:
+        whole = path.read_bytes()
+        for length in (None, *range(0, len(whole), max(1, len(whole) // 12))):
+            path.unlink(missing_ok=True)
+            if length is not None:
+                path.write_bytes(whole[:length])
+            assert is_refused(store), f"{path} cut to {length}"
+        path.write_bytes(whole)
+    assert verify(store).damage == []
+
+
+def is_refused(store: Path) -> bool:
+    try:
+        return bool(verify(store).damage)
+    except StoreError:
+        return True
+
+
+def forge(store: Path, change: Callable[[dict], None]) -> None:
+    """Change the record of an HDF5 store, with checksums that are right."""
+    data = store.read_bytes()
+    _, text_bytes, number_bytes, size, magic = hdf5_store._END.unpack(data[-hdf5_store._END.size :])
+    record = json.loads(data[size : size + text_bytes])
+    change(record)
+    text = json.dumps(record).encode()
+    numbers = data[size + text_bytes : size + text_bytes + number_bytes]
+    end = hdf5_store._END.pack(
+        google_crc32c.value(text + numbers), len(text), number_bytes, size, magic
+    )
+    store.write_bytes(data[:size] + text + numbers + end)
+
+
+FORGERIES = {
+    "2**60 frames": lambda record: record.update(shape=[2**60, 4, 6, 1]),
+    "no frame": lambda record: record.update(shape=[0, 4, 6, 1]),
+    "huge frames": lambda record: record.update(shape=[7, 2**31, 2**31, 1]),
+    "an unknown dtype": lambda record: record.update(dtype="object"),
+    "frames behind the end": lambda record: record.update(chunk_ranges=[[2**40, 2**40 + 168]]),
+    "frames before the beginning": lambda record: record.update(chunk_ranges=[[-168, 0]]),
+    "too few frames": lambda record: record.update(chunk_ranges=[[2064, 2070]]),
+    "no range": lambda record: record.update(chunk_ranges=[]),
+    "another codec": lambda record: record["attributes"]["layout"].update(compression="pickle"),
+    "columns without end": lambda record: record["columns"].update(
+        {"clips/start_row": ["<i8", -1]}
+    ),
+    "objects": lambda record: record["columns"].update({"clips/start_row": ["|O", 2]}),
+    "no columns": lambda record: record.update(columns={}),
+    "no attributes": lambda record: record.update(attributes=None),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_records(make_store: MakeClips, forgery: str) -> None:
+    """Checksums that are right do not make claims true."""
+    store = make_store(CLIPS, suffix=".h5")
+    forge(store, FORGERIES[forgery])
+    with pytest.raises(StoreError) as caught:
+        open_store(store)
+    assert "\n" not in str(caught.value)
+
+
+def test_links_out_of_a_store(make_store: MakeClips, tmp_path: Path) -> None:
+    """Frames that lie elsewhere are not this store's."""
+    store = make_store(CLIPS)
+    shard = store / "frames/c/0/0/0/0"
+    outside = tmp_path / "outside"
+    shutil.move(shard, outside)
+    shard.symlink_to(outside)
+    with pytest.raises(StoreError, match="is a link; a store must not reach outside itself"):
+        open_store(store)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["frames"] = h5py.SoftLink("/elsewhere")
+    with pytest.raises(StoreError, match="was not made by framewin convert"):
+        open_store(tmp_path / "other.h5")
+
+
+def test_names_out_of_a_store(make_store: MakeClips) -> None:
+    """A list of files must not name others than the store's own."""
+    store = make_store(CLIPS)
+    record = json.loads((store / "zarr.json").read_text())
+    files = record["attributes"]["framewin"]["files"]
+    files["../clips-frames/cam2/frame_1.png"] = [1, 1]
+    (store / "zarr.json").write_text(json.dumps(record))
+    with pytest.raises(StoreError, match=r"\.\./.* lies outside of the store"):
+        open_store(store)
