@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         StoreError,
         TrainingError,
     )
+    from framewin.leaks import SplitReport, split_report
     from framewin.process import keep_freed_memory
+    from framewin.scaling import Scaling
     from framewin.stores.verify import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -42,13 +44,16 @@ _HOMES = {
     "FrameWindowDataset": "framewin.dataset",
     "FramewinError": "framewin.errors",
     "MissingDependencyError": "framewin.errors",
+    "Scaling": "framewin.scaling",
     "SourceError": "framewin.errors",
+    "SplitReport": "framewin.leaks",
     "StoreError": "framewin.errors",
     "TrainingError": "framewin.errors",
     "VerifyReport": "framewin.stores.verify",
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
     "keep_freed_memory": "framewin.process",
+    "split_report": "framewin.leaks",
     "verify": "framewin.stores.verify",
 }
 
@@ -61,13 +66,16 @@ __all__ = [
     "FrameWindowDataset",
     "FramewinError",
     "MissingDependencyError",
+    "Scaling",
     "SourceError",
+    "SplitReport",
     "StoreError",
     "TrainingError",
     "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "split_report",
     "verify",
 ]
 

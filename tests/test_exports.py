@@ -17,13 +17,16 @@ PUBLIC = {
     "FrameWindowDataset",
     "FramewinError",
     "MissingDependencyError",
+    "Scaling",
     "SourceError",
+    "SplitReport",
     "StoreError",
     "TrainingError",
     "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "split_report",
     "verify",
 }
 

@@ -182,7 +182,10 @@ def test_fit_takes_it(ds: FrameWindowDataset, tf: ModuleType) -> None:
         ({"batch_size": 1, "prefetch": -1}, "prefetch must be >= 0, got -1"),
         ({"batch_size": 1, "start_epoch": -1}, "start_epoch must be >= 0, got -1"),
         ({"batch_size": 1, "seed": -1}, "seed must be in [0, 2**63), got -1"),
-        ({"batch_size": 1, "normalize": "z"}, "normalize must be None or 'unit', got 'z'"),
+        (
+            {"batch_size": 1, "normalize": "z"},
+            "normalize must be None, 'unit', 'standard' or (mean, std), got 'z'",
+        ),
         (
             {"batch_size": 99, "drop_remainder": True},
             "batch_size 99 is above the number of windows, 30",
