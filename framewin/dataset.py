@@ -13,8 +13,8 @@ import numpy as np
 
 from framewin.containers import Column
 from framewin.errors import StoreError
-from framewin.schema import ClipTable, FrameFormat, Int64Array
 from framewin.scaling import Normalize, Scaling, make_scaling
+from framewin.schema import ClipTable, FrameFormat, Int64Array
 from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
@@ -79,9 +79,7 @@ class _Known:
 class SplitParts(dict[str, "FrameWindowDataset"]):
     """The parts of a split by name, which can be kept in a file."""
 
-    def __init__(
-        self, parts: Mapping[str, FrameWindowDataset], table: SplitTable
-    ) -> None:
+    def __init__(self, parts: Mapping[str, FrameWindowDataset], table: SplitTable) -> None:
         super().__init__(parts)
         self.table = table
 

@@ -30,7 +30,18 @@ ALLOWED = {
     "adapters": {*BASE, "scaling", "stores", "windows", "metrics", "dataset"},
     "models": {*BASE, "metrics"},
     "forecast": {*BASE, "", "stores", "windows", "metrics", "dataset", "adapters", "models"},
-    "cli": {*BASE, "", "process", "sources", "stores", "windows", "conversion", "dataset", "leaks", "forecast"},
+    "cli": {
+        *BASE,
+        "",
+        "process",
+        "sources",
+        "stores",
+        "windows",
+        "conversion",
+        "dataset",
+        "leaks",
+        "forecast",
+    },
     "__main__": {"cli"},
 }
 FRAMEWORKS = {"tensorflow", "keras", "torch", "jax"}

@@ -175,9 +175,92 @@ def test_fit_takes_it(ds: FrameWindowDataset, tf: ModuleType) -> None:
     assert len(history.history["val_loss"]) == 2
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
+def test_a_resumed_run_goes_on_where_it_stopped(
+    ds: FrameWindowDataset, shuffle: bool, shard: tuple[int, int]
+) -> None:
+    """From every step of two epochs: the rest of the sequence, to the third epoch's end."""
+    options = {"batch_size": 7, "shuffle": shuffle, "seed": 4, "shard": shard}
+    schedule = ds.schedule(**options)
+    steps = schedule.num_batches
+    whole = [ds.batch(schedule.windows(*schedule.place(done))) for done in range(3 * steps)]
+    for done in range(2 * steps):
+        resumed = ds.to_tf_dataset(**ds.state(done, **options)).repeat(3 - done // steps)
+        got = list(resumed)
+        assert len(got) == 3 * steps - done
+        assert all(equal(batch, want) for batch, want in zip(got, whole[done:], strict=True))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_choices_reach_the_graph(
+    make_store: MakeClips, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """where=, split, weights=, shard and drop_remainder: the schedule's windows, batch by batch."""
+    from framewin.adapters import tf_data
+
+    monkeypatch.setattr(tf_data, "MAX_STORED_ORDER", 2**16 if stored else 0)
+    store = make_store(CLIPS)
+    shape = {"input_frames": 2, "predict_frames": 1}
+    for extra in ({"where": "mean > 60 or frame_number == 3"}, {"weights": "mean - 10"}):
+        ds = FrameWindowDataset(store, **shape, **extra)
+        for part in (ds, *ds.split(train=0.5, test=0.3, by="time").values()):
+            for drop, shard in ((False, (0, 1)), (True, (1, 2))):
+                options = {"batch_size": 2, "shuffle": True, "seed": 3}
+                options |= {"drop_remainder": drop, "shard": shard}
+                batches = part.to_tf_dataset(**options)
+                schedule = part.schedule(**options)
+                assert b"PyFunc" not in batches._as_serialized_graph().numpy()
+                for epoch in range(2):
+                    wanted = [schedule.windows(epoch, s) for s in range(schedule.num_batches)]
+                    expected = [part.batch(windows) for windows in wanted]
+                    assert len(batches) == len(expected)
+                    assert all(equal(a, b) for a, b in zip(batches, expected, strict=True))
+
+
+def test_fit_resumes_in_mid_epoch(ds: FrameWindowDataset) -> None:
+    """The first epoch is the rest of the one that was interrupted, the next ones are whole."""
+    keras = import_or_skip("keras")
+    seen: list[int] = []
+
+    class Count(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            seen.append(batch)
+
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss=lambda truth, guess: keras.ops.mean(guess))
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", start_step=5)
+    steps = ds.schedule(batch_size=4).num_batches
+    model.fit(batches, epochs=1, verbose=0, shuffle=False, callbacks=[Count()])
+    assert len(seen) == steps - 5
+    model.fit(batches, epochs=1, verbose=0, shuffle=False, callbacks=[Count()])
+    assert len(seen) == 2 * steps - 5
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("scaled", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("normalize", ["unit", "standard", (3, 2.5)])
+def test_scaling_is_alike_in_the_graph_and_in_numpy(
+    make_store: MakeClips, dtype: str, scaled: str, normalize: object
+) -> None:
+    """Bit for bit, and invert() gives the pixels back as far as the dtype carries them."""
+    ds = FrameWindowDataset(make_store(CLIPS, dtype=dtype), input_frames=2, predict_frames=1)
+    [(inputs, _)] = ds.to_tf_dataset(batch_size=len(ds), normalize=normalize, dtype=scaled)
+    scaling = ds.scaling(normalize, dtype=scaled)
+    frames = ds.batch(range(len(ds)))[0]
+    assert inputs.dtype.name == scaled
+    assert np.array_equal(inputs.numpy(), scaling(frames))
+    if scaled == "float32":
+        assert np.array_equal(scaling.invert(inputs), frames)
+    assert scaling.invert(inputs).dtype == frames.dtype
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"batch_size": 4, "start_step": 8}, "start_step must be in [0, 8), the steps of an epoch"),
+        ({"batch_size": 4, "dtype": "int8"}, "dtype must be None or one of float32, float16, bf"),
+        ({"batch_size": 4, "shard": (3, 3)}, "shard must be (index, count) with 0 <= index < cou"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"batch_size": 1, "prefetch": -1}, "prefetch must be >= 0, got -1"),
         ({"batch_size": 1, "start_epoch": -1}, "start_epoch must be >= 0, got -1"),

@@ -171,4 +171,5 @@ def _means(values: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray
     count = counts[end] - counts[first]
     total = sums[end] - sums[first]
     means: np.ndarray = np.full(len(first), np.nan)
-    return np.divide(total, count, out=means, where=count > 0)
+    np.divide(total, count, out=means, where=count > 0)
+    return means

@@ -129,7 +129,7 @@ def cumulative_draws(weights: np.ndarray) -> Int64Array:
         )
     sums = np.cumsum(values)
     # A sum that rounds up to its last one must not give windows of weight 0 a share.
-    scaled = np.rint(np.minimum(sums / sums[-1], 1.0) * DRAW_LIMIT).astype(np.int64)
+    scaled: Int64Array = np.rint(np.minimum(sums / sums[-1], 1.0) * DRAW_LIMIT).astype(np.int64)
     scaled[sums == sums[-1]] = DRAW_LIMIT
     return scaled
 

@@ -145,7 +145,9 @@ def _mean(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
         return plain
     count = (~missing).sum(axis=(1, 2, 3))
     total = np.where(missing, 0, values).sum(axis=(1, 2, 3), dtype=np.float64)
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    means: np.ndarray = np.full(len(values), np.nan)
+    np.divide(total, count, out=means, where=count > 0)
+    return means
 
 
 def _differences(frames: np.ndarray) -> np.ndarray:
