@@ -219,7 +219,7 @@ def test_choices_reach_the_graph(
 
 
 def test_fit_resumes_in_mid_epoch(ds: FrameWindowDataset) -> None:
-    """The first epoch is the rest of the one that was interrupted, the next ones are whole."""
+    """Once with the steps that are left, then whole epochs, without a warning."""
     keras = import_or_skip("keras")
     seen: list[int] = []
 
@@ -231,10 +231,12 @@ def test_fit_resumes_in_mid_epoch(ds: FrameWindowDataset) -> None:
     model.compile(optimizer="sgd", loss=lambda truth, guess: keras.ops.mean(guess))
     batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", start_step=5)
     steps = ds.schedule(batch_size=4).num_batches
-    model.fit(batches, epochs=1, verbose=0, shuffle=False, callbacks=[Count()])
+    options = {"verbose": 0, "shuffle": False, "callbacks": [Count()]}
+    model.fit(batches, steps_per_epoch=steps - 5, epochs=4, initial_epoch=3, **options)
     assert len(seen) == steps - 5
-    model.fit(batches, epochs=1, verbose=0, shuffle=False, callbacks=[Count()])
-    assert len(seen) == 2 * steps - 5
+    whole = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", start_epoch=4)
+    model.fit(whole, epochs=6, initial_epoch=4, **options)
+    assert len(seen) == 3 * steps - 5
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])

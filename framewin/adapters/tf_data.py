@@ -67,7 +67,7 @@ def to_tf_dataset(
         prefetch: Batches made ready ahead of the training step.
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
-            pass is shorter then, so the length is unknown.
+            pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
         shard: (index, count): batch `index`, `index + count`, ... of each epoch only.
 
     Returns:
