@@ -31,7 +31,12 @@ from framewin.windows.splits import (
     split_by_clip,
     split_by_time,
 )
-from framewin.windows.statistics import ChannelStatistics, ChannelSums, FrameStatistics
+from framewin.windows.statistics import (
+    ChannelStatistics,
+    ChannelSums,
+    FrameStatistics,
+    missing_values,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -351,13 +356,22 @@ class FrameWindowDataset:
             frames[: inputs.size].reshape(*inputs.shape, *shape),
             frames[inputs.size :].reshape(*targets.shape, *shape),
         )
-        return (*parts, self._weights(parts[1])) if self._weighted else parts
+        return (*parts, self.weights_of(parts[1])) if self._weighted else parts
 
-    def _weights(self, targets: np.ndarray) -> np.ndarray:
-        nodata = cast(float, self.nodata)
-        missing = np.isnan(targets) if np.isnan(nodata) else targets == targets.dtype.type(nodata)
-        present: np.ndarray = ~missing.any(axis=-1)
-        return present.astype(np.float32)
+    def weights_of(self, targets: np.ndarray) -> np.ndarray:
+        """Weights of target pixels: 0 without data in any channel, else 1.
+
+        Args:
+            targets: Stored dtype, (..., H, W, C).
+
+        Returns:
+            float32, (..., H, W).
+        """
+        missing = missing_values(targets, self.nodata)
+        if missing is None:
+            return np.ones(targets.shape[:-1], np.float32)
+        absent: np.ndarray = np.asarray(missing.any(axis=-1))
+        return np.float32(1) - absent
 
     def window(self, window: SupportsIndex) -> Window:
         """Which clip, frame numbers and files a window is.
@@ -568,6 +582,8 @@ class FrameWindowDataset:
         drop_remainder: bool = False,
         normalize: Normalize | None = None,
         dtype: str | None = None,
+        augment: Any = None,
+        input_name: str | None = None,
         prefetch: int = 2,
         start_epoch: int = 0,
         start_step: int = 0,
@@ -584,6 +600,8 @@ class FrameWindowDataset:
             drop_remainder=drop_remainder,
             normalize=normalize,
             dtype=dtype,
+            augment=augment,
+            input_name=input_name,
             prefetch=prefetch,
             start_epoch=start_epoch,
             start_step=start_step,

@@ -114,7 +114,11 @@ def make_scaling(
                 f"normalize needs one number or one for each of {channels} channels, got {values}"
             )
     scaling = Scaling(offset, divisor, dtype or "float32", stored)
-    if normalize is None and dtype == "float16" and FULL_SCALE[stored] > np.finfo("float16").max:
+    if (
+        normalize is None
+        and dtype == "float16"
+        and FULL_SCALE[stored] > float(np.finfo("float16").max)
+    ):
         raise ValueError(f'{stored} values do not fit into float16; give normalize="unit" too')
     return scaling
 

@@ -27,7 +27,8 @@ ALLOWED = {
     "conversion": {*BASE, "sources", "stores"},
     "dataset": {*BASE, "containers", "scaling", "stores", "windows", "adapters"},
     "leaks": {"schema", "dataset"},
-    "adapters": {*BASE, "scaling", "stores", "windows", "metrics", "dataset"},
+    "augment": {"schema", "metrics", "windows"},
+    "adapters": {*BASE, "augment", "scaling", "stores", "windows", "metrics", "dataset"},
     "models": {*BASE, "metrics"},
     "forecast": {*BASE, "", "stores", "windows", "metrics", "dataset", "adapters", "models"},
     "cli": {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
@@ -41,6 +42,8 @@ def to_tf_dataset(
     drop_remainder: bool = False,
     normalize: Normalize | None = None,
     dtype: str | None = None,
+    augment: Any = None,
+    input_name: str | None = None,
     prefetch: int = 2,
     start_epoch: int = 0,
     start_step: int = 0,
@@ -64,6 +67,12 @@ def to_tf_dataset(
             `FrameWindowDataset.scaling`, which also gives the inverse.
         dtype: What scaled frames are: `"float32"` (the default then), `"float16"` or
             `"bfloat16"`. Where `normalize` is None, too, frames keep the stored dtype.
+        augment: A `framewin.augment.Augment`, which is done in the graph; or an Albumentations
+            `Compose`, a Keras preprocessing layer or a function `(window, rng) -> window`, which
+            are called from one call of Python per batch. Changes all frames of a window alike,
+            before they are scaled, by (seed, epoch, window).
+        input_name: Gives `{input_name: inputs}` instead of inputs, for a model whose inputs have
+            names.
         prefetch: Batches made ready ahead of the training step.
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
@@ -90,16 +99,22 @@ def to_tf_dataset(
     scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
     windows_of = _window_chooser(schedule)
+    change = None if augment is None else augmenter(augment, dataset, seed)
     num_batches = schedule.num_batches
 
     @tf.autograph.experimental.do_not_convert
     def load(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         windows = windows_of(epoch, step)
         inputs, targets = read(windows)
+        if change is not None:
+            joined = tf.concat([inputs, targets], axis=1)
+            joined = change(joined, windows, epoch["number"], epoch["key"])
+            inputs, targets = tf.split(joined, (inputs.shape[1], targets.shape[1]), axis=1)
         weights = (_weights(targets, dataset.nodata),) if dataset.weighted else ()
         if scaling is not None:
             inputs, targets = scaled(inputs, scaling), scaled(targets, scaling)
-        return inputs, targets, *weights
+        named = inputs if input_name is None else {input_name: inputs}
+        return named, targets, *weights
 
     @tf.autograph.experimental.do_not_convert
     def batches_of_epoch(epoch: dict[str, tf.Tensor]) -> tf.data.Dataset:
@@ -253,7 +268,7 @@ def _options() -> Any:
 
 
 def _epochs(schedule: BatchSchedule, start_epoch: int, start_step: int) -> tf.data.Dataset:
-    """One element per pass over it: the epoch's first step, and its order or the key to it.
+    """One element per pass over it: the epoch, its first step, and its order or the key to it.
 
     Of few windows, the whole order: int64 (num_windows,), made once per epoch, because the
     cipher walks thousands of steps for each number in a range far below its block. Of many,
@@ -267,9 +282,9 @@ def _epochs(schedule: BatchSchedule, start_epoch: int, start_step: int) -> tf.da
     def of_next_epoch(_: tf.Tensor) -> dict[str, tf.Tensor]:
         number = next_epoch.assign_add(1) - 1
         first_step = tf.where(number == start_epoch, tf.constant(start_step, tf.int64), 0)
-        epoch = {"number": number, "first_step": first_step}
+        key = _epoch_key(schedule.seed, number)
+        epoch = {"number": number, "first_step": first_step, "key": key}
         if schedule.shuffle:
-            key = _epoch_key(schedule.seed, number)
             stored = schedule.draws is None and num_windows <= MAX_STORED_ORDER
             every = tf.range(num_windows, dtype=tf.int64)
             epoch["order"] = _permute(every, key, num_windows) if stored else key
