@@ -241,6 +241,36 @@ def matrices(augment: Augment, drawn: Any, size: tuple[int, ...], ops: Any = np)
     return ops.stack([a, b, middle_x - a * x - b * y, d, e, middle_y - d * x - e * y], 1)
 
 
+def orientations(augment: Augment, drawn: Any, size: tuple[int, ...], ops: Any = np) -> Any:
+    """`matrices` of the flips and quarter turns alone: (B, 6), whole numbers.
+
+    The old pixel of a frame that is mirrored, then turned by k quarters.
+    """
+    height, width = size
+    one = drawn[:, 0] * 0 + 1
+    value = {name: drawn[:, place] for place, name in enumerate(DRAWS)}
+    # 1 or -1; a draw of exactly one half mirrors nothing.
+    mirror_x = 2 * ops.floor(value["horizontal"] + 0.5) - 1 if augment.flip_horizontal else one
+    mirror_y = 2 * ops.floor(value["vertical"] + 0.5) - 1 if augment.flip_vertical else one
+    quarters = ops.floor(4 * value["turns"]) if augment.turns else one * 0
+    angle = quarters * (math.pi / 2)
+    cos, sin = ops.round(ops.cos(angle)), ops.round(ops.sin(angle))
+    middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
+    a, b, d, e = mirror_x * cos, -mirror_x * sin, mirror_y * sin, mirror_y * cos
+    right = middle_x - a * middle_x - b * middle_y
+    down = middle_y - d * middle_x - e * middle_y
+    return ops.stack([a, b, right, d, e, down], 1)
+
+
+def composed(outer: Any, inner: Any, ops: Any = np) -> Any:
+    """The matrices (B, 6) that look up `inner`'s place in `outer`."""
+    a, b, c, d, e, f = (outer[:, i] for i in range(6))
+    g, h, i, j, k, m = (inner[:, n] for n in range(6))
+    upper = [a * g + b * j, a * h + b * k, a * i + b * m + c]
+    lower = [d * g + e * j, d * h + e * k, d * i + e * m + f]
+    return ops.stack([*upper, *lower], 1)
+
+
 def crop_corners(augment: Augment, drawn: Any, size: tuple[int, ...]) -> tuple[Any, Any]:
     """Top and left of the part that is kept, not yet whole numbers: (B,) each, to be cut off."""
     height, width = augment.crop or size

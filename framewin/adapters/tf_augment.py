@@ -73,12 +73,16 @@ def augmented(
         input_frames: How many of the T frames are inputs.
     """
     drawn = _draw(key, windows)
-    frames = _turned(augment, frames, drawn)
+    if augment.reverse_time:
+        frames = _reversed(frames, drawn)
     dtype, size = frames.dtype, tuple(frames.shape[2:4])
     computed = tf.float64 if dtype.name in aug.WIDE_DTYPES else tf.float32
+    turned = aug.orientations(augment, drawn, size, _Ops)
     if augment.moves:
-        places = aug.matrices(augment, drawn, size, _Ops)
+        places = aug.composed(turned, aug.matrices(augment, drawn, size, _Ops), _Ops)
         frames = _warped(tf.cast(frames, computed), places)
+    elif augment.flip_horizontal or augment.flip_vertical or augment.turns:
+        frames = _turned(frames, turned)
     if augment.crop is not None:
         frames = _cropped(frames, aug.crop_corners(augment, drawn, size), augment.crop)
     if augment.changes_values:
@@ -93,7 +97,10 @@ def augmented(
 
 
 class _Ops:
+    """What `framewin.augment` computes with, on tensors."""
+
     cos, sin, tan, stack = tf.cos, tf.sin, tf.tan, tf.stack
+    floor, round = tf.floor, tf.round
 
 
 def _draw(key: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:
@@ -110,43 +117,53 @@ def _draw(key: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:
     return tf.reshape(drawn, [-1, len(aug.DRAWS)])
 
 
-def _turned(augment: Augment, frames: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
-    def half(name: str) -> tf.Tensor:
-        return drawn[:, aug.DRAWS.index(name)][:, None, None, None, None] < 0.5
+def _reversed(frames: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
+    last = frames.shape[1] - 1
+    backwards = drawn[:, aug.DRAWS.index("reverse")][:, tf.newaxis] < 0.5
+    forwards = tf.range(last + 1)[tf.newaxis]
+    return tf.gather(frames, tf.where(backwards, last - forwards, forwards), batch_dims=1)
 
-    for wanted, name, axis in (
-        (augment.reverse_time, "reverse", 1),
-        (augment.flip_horizontal, "horizontal", 3),
-        (augment.flip_vertical, "vertical", 2),
-    ):
-        if wanted:
-            frames = tf.where(half(name), tf.reverse(frames, [axis]), frames)
-    if augment.turns:
-        turns = tf.cast(4 * drawn[:, aug.DRAWS.index("turns")], tf.int32)[:, None, None, None, None]
-        frames = tf.where(turns >= 2, tf.reverse(frames, [2, 3]), frames)
-        quarter = tf.reverse(tf.transpose(frames, [0, 1, 3, 2, 4]), [2])
-        frames = tf.where(turns % 2 == 1, quarter, frames)
-    return frames
+
+def _images(frames: tf.Tensor) -> tf.Tensor:
+    """All frames of a window as channels of one image: (B, H * W, T * C)."""
+    _, length, height, width, channels = frames.shape
+    pixels = tf.reshape(frames, [-1, length, height * width, channels])
+    return tf.reshape(tf.transpose(pixels, [0, 2, 1, 3]), [-1, height * width, length * channels])
+
+
+def _frames(images: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """What `_images` was made of."""
+    _, length, height, width, channels = like.shape
+    pixels = tf.reshape(images, [-1, height * width, length, channels])
+    frames = tf.transpose(pixels, [0, 2, 1, 3])
+    return tf.ensure_shape(tf.reshape(frames, [-1, length, height, width, channels]), like.shape)
+
+
+def _turned(frames: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Each pixel looked up once: flips and turns are the same work together as alone."""
+    height, width = frames.shape[2:4]
+    y, x = (tf.cast(axis, tf.int32) for axis in np.divmod(np.arange(height * width), width))
+    a, b, c, d, e, f = (tf.cast(tf.round(places[:, i : i + 1]), tf.int32) for i in range(6))
+    rows = (d * x + e * y + f) * width + a * x + b * y + c
+    rows += tf.range(tf.shape(rows)[0])[:, tf.newaxis] * (height * width)
+    images = _images(frames)
+    flat = tf.reshape(images, [-1, images.shape[2]])
+    return _frames(tf.gather(flat, rows), frames)
 
 
 def _warped(frames: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """All frames of a window as channels of one image, so that it is resampled once."""
     _, length, height, width, channels = frames.shape
-    images = tf.reshape(
-        tf.transpose(frames, [0, 2, 3, 1, 4]), [-1, height, width, length * channels]
-    )
     nothing = tf.zeros_like(places[:, :2])
     moved = tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
+        images=tf.reshape(_images(frames), [-1, height, width, length * channels]),
         transforms=tf.cast(tf.concat([places, nothing], axis=1), tf.float32),
         output_shape=tf.constant([height, width]),
         fill_value=0.0,
         interpolation="BILINEAR",
         fill_mode="NEAREST",
     )
-    moved = tf.reshape(moved, [-1, height, width, length, channels])
-    moved = tf.transpose(moved, [0, 3, 1, 2, 4])
-    return tf.ensure_shape(moved, frames.shape)
+    return _frames(moved, frames)
 
 
 def _cropped(
