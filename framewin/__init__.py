@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framewin.augment import Augment
     from framewin.conversion.clips import Damaged
     from framewin.conversion.run import ConvertReport, convert
     from framewin.conversion.settings import ConvertSettings
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it, imported on first use so that `import framewin`
 # and `framewin --help` stay quick.
 _HOMES = {
+    "Augment": "framewin.augment",
     "ConvertReport": "framewin.conversion.run",
     "ConvertSettings": "framewin.conversion.settings",
     "Damaged": "framewin.conversion.clips",
@@ -58,6 +60,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Augment",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",

@@ -361,7 +361,11 @@ def augment_windows(
     change = window_function(augment)
     results = []
     for window, number in zip(frames, np.asarray(windows).tolist(), strict=True):
-        result = np.asarray(change(window, np.random.default_rng((seed, epoch, number))))
+        try:
+            result = np.asarray(change(window, np.random.default_rng((seed, epoch, number))))
+        except Exception as exc:
+            exc.add_note(f"while window {number} of epoch {epoch} was augmented")
+            raise
         _check_result(window, result, number)
         results.append(result)
     if len({result.shape for result in results}) > 1:

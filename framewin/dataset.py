@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
 import numpy as np
 
@@ -40,6 +40,11 @@ from framewin.windows.statistics import (
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from framewin.adapters.batches import WindowBatches
+    from framewin.adapters.keras_dataset import KerasDataset
+    from framewin.adapters.options import BatchOptions
+    from framewin.adapters.torch_dataset import WindowLoader
 
 CLIPS_NAMED_IN_ERRORS = 5
 STATISTICS_BYTES = 2**22
@@ -345,6 +350,10 @@ class FrameWindowDataset:
         """
         return self.read(self._checked(windows))
 
+    def __getitems__(self, windows: Sequence[SupportsIndex]) -> list[tuple[np.ndarray, ...]]:
+        """Several windows, each as `ds[window]`: what torch's DataLoader asks for."""
+        return list(zip(*self.batch(windows), strict=True))
+
     def read(self, windows: Int64Array) -> tuple[np.ndarray, ...]:
         """Like `batch`, for window numbers (B,) that are known to be in [0, len)."""
         self._leave_parent()
@@ -606,6 +615,41 @@ class FrameWindowDataset:
             start_epoch=start_epoch,
             start_step=start_step,
             shard=shard,
+        )
+
+    def to_batches(self, *, epochs: int = 1, **options: Unpack[BatchOptions]) -> WindowBatches:
+        """Numpy batches by number; see `framewin.adapters.batches.WindowBatches`."""
+        from framewin.adapters.batches import WindowBatches
+
+        return WindowBatches(self, epochs=epochs, **options)
+
+    def to_keras_dataset(
+        self,
+        *,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
+        max_queue_size: int = 10,
+        **options: Unpack[BatchOptions],
+    ) -> KerasDataset:
+        """A `keras.utils.PyDataset`; see `framewin.adapters.keras_dataset.KerasDataset`."""
+        from framewin.adapters.keras_dataset import KerasDataset
+
+        return KerasDataset(
+            self,
+            workers=workers,
+            use_multiprocessing=use_multiprocessing,
+            max_queue_size=max_queue_size,
+            **options,
+        )
+
+    def to_torch_loader(
+        self, *, channels_first: bool = False, num_workers: int = 0, **options: Any
+    ) -> WindowLoader:
+        """A torch DataLoader; see `framewin.adapters.torch_dataset.to_torch_loader`."""
+        from framewin.adapters.torch_dataset import to_torch_loader
+
+        return to_torch_loader(
+            self, channels_first=channels_first, num_workers=num_workers, **options
         )
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 import framewin
 
 PUBLIC = {
+    "Augment",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",

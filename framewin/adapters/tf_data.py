@@ -219,11 +219,7 @@ def _check(schedule: BatchSchedule, prefetch: int, start_epoch: int, start_step:
     for name, value in (("prefetch", prefetch), ("start_epoch", start_epoch)):
         if value < 0:
             raise ValueError(f"{name} must be >= 0, got {value}")
-    if not 0 <= start_step < schedule.num_batches:
-        raise ValueError(
-            f"start_step must be in [0, {schedule.num_batches}), the steps of an epoch, "
-            f"got {start_step}"
-        )
+    schedule.check_step(start_step)
 
 
 def _window_chooser(
