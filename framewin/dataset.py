@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from framewin.adapters.keras_dataset import KerasDataset
     from framewin.adapters.options import BatchOptions
     from framewin.adapters.torch_dataset import WindowLoader
+    from framewin.forecast.window_figures import WindowPicture
 
 CLIPS_NAMED_IN_ERRORS = 5
 STATISTICS_BYTES = 2**22
@@ -398,6 +399,12 @@ class FrameWindowDataset:
             input_files=tuple(files[: len(inputs)]),
             predict_files=tuple(files[len(inputs) :]),
         )
+
+    def show(self, window: int) -> WindowPicture:
+        """A picture of a window, which a notebook displays and `save("w.png")` writes."""
+        from framewin.forecast.window_figures import window_picture
+
+        return window_picture(self, window)
 
     def windows_per_clip(self) -> dict[str, int]:
         """Number of windows in each clip that this dataset uses; 0 where none fits."""

@@ -25,7 +25,7 @@ ALLOWED = {
     "containers": BASE,
     "stores": {*BASE, "", "containers"},
     "conversion": {*BASE, "sources", "stores"},
-    "dataset": {*BASE, "containers", "scaling", "stores", "windows", "adapters"},
+    "dataset": {*BASE, "containers", "scaling", "stores", "windows", "adapters", "forecast"},
     "leaks": {"schema", "dataset"},
     "augment": {"schema", "metrics", "windows"},
     "adapters": {*BASE, "augment", "scaling", "stores", "windows", "metrics", "dataset"},
