@@ -210,10 +210,12 @@ def clip_table(
                 f"{path}: clip_starts must increase from 0 to below {num_frames}, "
                 f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
             )
-    numbers = np.arange(num_frames)
-    if frame_numbers is not None:
-        numbers = _values(found, frame_numbers).astype(np.int64)
-        _check_length(path, "frame_numbers", numbers, num_frames)
+    starts = starts.astype(np.int64)
+    if frame_numbers is None:
+        # Counted through, so that opening does not grow with the frames.
+        return ClipTable(tuple(names), starts, starts, starts, num_frames, step=1)
+    numbers = _values(found, frame_numbers).astype(np.int64)
+    _check_length(path, "frame_numbers", numbers, num_frames)
     clips = np.split(numbers, starts[1:])
     if any((np.diff(clip) < 1).any() for clip in clips):
         raise StoreError(f"{path}: frame_numbers must increase within each clip")
