@@ -624,11 +624,13 @@ class FrameWindowDataset:
             shard=shard,
         )
 
-    def to_batches(self, *, epochs: int = 1, **options: Unpack[BatchOptions]) -> WindowBatches:
+    def to_batches(
+        self, *, epochs: int = 1, lanes: bool = False, **options: Unpack[BatchOptions]
+    ) -> WindowBatches:
         """Numpy batches by number; see `framewin.adapters.batches.WindowBatches`."""
         from framewin.adapters.batches import WindowBatches
 
-        return WindowBatches(self, epochs=epochs, **options)
+        return WindowBatches(self, epochs=epochs, lanes=lanes, **options)
 
     def to_keras_dataset(
         self,

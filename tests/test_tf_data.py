@@ -330,3 +330,47 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
     assert float(seconds) < 1
     assert int(grown) < 300e6
     assert (tmp_path / "big.zarr" / "frames" / "c" / "0" / "0" / "0" / "0").stat().st_size > 30e9
+
+
+TWENTY_EPOCHS = """
+import os, sys
+from framewin import Augment, FrameWindowDataset
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+ds = FrameWindowDataset(sys.argv[1], input_frames=3, predict_frames=2, where="mean > 20")
+augment = Augment(flip_horizontal=True, rotation=9)
+batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", augment=augment)
+sizes = []
+for _ in range(20):
+    for _ in batches:
+        pass
+    sizes.append(resident())
+print(sizes[-1] - sizes[1])
+"""
+
+
+def test_memory_is_flat_over_twenty_epochs(make_store: MakeClips) -> None:
+    """Once two epochs have been seen, eighteen more need no more than a few megabytes."""
+    store = make_store({"a": range(60)}, shape=(64, 64, 1))
+    command = [sys.executable, "-c", TWENTY_EPOCHS, store]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 20e6
+
+
+def test_a_hundred_million_windows_open_at_once(tmp_path: Path, tf: ModuleType) -> None:
+    """From opening to the first shuffled batch in a second, at any step of the epoch."""
+    import time
+
+    shape = (10**8 + 4, 1, 2)
+    np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, shape)
+    list(tf.data.Dataset.range(2))
+    started = time.perf_counter()
+    ds = FrameWindowDataset(tmp_path / "big.npy", axes="tyx", input_frames=3, predict_frames=2)
+    assert len(ds) == 10**8
+    next(iter(ds.to_tf_dataset(batch_size=8, shuffle=True, start_step=9_999_999)))
+    # Twice the promise, for a machine that others use, too.
+    assert time.perf_counter() - started < 2

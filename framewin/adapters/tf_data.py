@@ -22,7 +22,7 @@ from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
-from framewin.windows.schedule import BatchSchedule
+from framewin.windows.schedule import BatchSchedule, check_step
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -219,7 +219,7 @@ def _check(schedule: BatchSchedule, prefetch: int, start_epoch: int, start_step:
     for name, value in (("prefetch", prefetch), ("start_epoch", start_epoch)):
         if value < 0:
             raise ValueError(f"{name} must be >= 0, got {value}")
-    schedule.check_step(start_step)
+    check_step(start_step, schedule.num_batches)
 
 
 def _window_chooser(

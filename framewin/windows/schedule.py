@@ -105,19 +105,19 @@ class BatchSchedule:
             return drawn(self.draws, order.epoch_key(self.seed, epoch), positions)
         return EpochOrder(self.num_windows, seed=self.seed).windows(epoch, positions)
 
-    def check_step(self, start_step: int) -> None:
-        """Refuse a first step that an epoch does not have."""
-        if not 0 <= start_step < self.num_batches:
-            raise ValueError(
-                f"start_step must be in [0, {self.num_batches}), the steps of an epoch, "
-                f"got {start_step}"
-            )
-
     def place(self, steps_done: int) -> tuple[int, int]:
         """Epoch and step of the batch that follows after this many."""
         if steps_done < 0:
             raise ValueError(f"steps_done must be >= 0, got {steps_done}")
         return divmod(steps_done, self.num_batches)
+
+
+def check_step(start_step: int, num_batches: int) -> None:
+    """Refuse a first step that an epoch does not have."""
+    if not 0 <= start_step < num_batches:
+        raise ValueError(
+            f"start_step must be in [0, {num_batches}), the steps of an epoch, got {start_step}"
+        )
 
 
 def cumulative_draws(weights: np.ndarray) -> Int64Array:
