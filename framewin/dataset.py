@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
@@ -83,8 +83,6 @@ class _Known:
     runs: Runs
     """Of the dataset that was opened: its frames are the ones that can be read."""
     frames: FrameStatistics | None = None
-    channels: dict[int, ChannelStatistics] = field(default_factory=dict)
-    """By the id of the dataset that they are of."""
 
 
 class SplitParts(dict[str, "FrameWindowDataset"]):
@@ -228,7 +226,8 @@ class FrameWindowDataset:
             raise ValueError("give clips or split, not both")
         self._weighted = sample_weight is not None
         self._choice = _Choice(where, weights)
-        self._reference = self
+        self._reference: FrameWindowDataset | None = None
+        self._statistics: ChannelStatistics | None = None
         reference_runs = runs
         if split is not None:
             parts = _read_split(store, spec, split, split_file)
@@ -445,15 +444,15 @@ class FrameWindowDataset:
         the part `"train"` (the first one, where none is called so), so that nothing is learned
         from the frames that are held back. Reads these frames once.
         """
-        source = self._reference
-        found = self._known.channels.get(id(source))
-        if found is None:
+        if self._reference is not None:
+            return self._reference.statistics()
+        if self._statistics is None:
             sums = ChannelSums(self.frame_format.channels)
-            for begin, end in source.index.row_ranges().tolist():
+            for begin, end in self._index.row_ranges().tolist():
                 for _, frames in self.blocks(begin, end):
                     sums.add(frames, nodata=self.nodata)
-            found = self._known.channels[id(source)] = sums.result()
-        return found
+            self._statistics = sums.result()
+        return self._statistics
 
     def scaling(self, normalize: Normalize | None, *, dtype: str | None = None) -> Scaling | None:
         """What `normalize=` and `dtype=` of the adapters do, for numpy; its `invert` undoes it.
@@ -569,7 +568,8 @@ class FrameWindowDataset:
         datasets = {name: self._part(runs, (recipe, name)) for name, runs in found.items()}
         reference = datasets[_training_part(datasets)]
         for part in datasets.values():
-            part._reference = reference
+            if part is not reference:
+                part._reference = reference
         table = SplitTable(by, self.spec.span, found)
         return SplitParts(datasets, table)
 
@@ -674,7 +674,8 @@ class FrameWindowDataset:
         part._weighted = self._weighted
         part._opened_with, part._derived = self._opened_with, recipe
         part._opened_by = self._opened_by
-        part._choice, part._known, part._reference = self._choice, self._known, part
+        part._choice, part._known = self._choice, self._known
+        part._reference = part._statistics = None
         part._number(self._store, self.spec, runs)
         part._choose()
         return part

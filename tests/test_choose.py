@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framewin import FrameWindowDataset
+from framewin import FrameWindowDataset, convert
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.statistics import ChannelSums, FrameStatistics
-from tests.conftest import MakeClips
+from tests.conftest import MakeClips, make_frame, write_frames
+from tests.oracle import windows_of_clip
 
 CLIPS = {"a": [*range(8), *range(20, 27)], "b": range(9)}
 
@@ -193,3 +194,56 @@ def test_statistics_need_data() -> None:
     sums.add(np.full((2, 2, 2, 1), 9, np.uint8), nodata=9)
     with pytest.raises(ValueError, match="channel 0 has no data in any frame, so no statistics"):
         sums.result()
+
+
+@pytest.fixture(scope="module")
+def one_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    for clip, (name, numbers) in enumerate(CLIPS.items()):
+        frames = {f"{number}.png": make_frame(clip, number) for number in numbers}
+        write_frames(folder / "frames" / name, frames)
+    convert(folder / "frames", folder / "clips.zarr")
+    return folder / "clips.zarr"
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(0, 1),
+    st.integers(0, 5),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_every_option_at_once_is_plain_slicing(
+    one_store: Path,
+    input_frames: int,
+    predict_frames: int,
+    frame_step: int,
+    window_stride: int,
+    lead_gap: int,
+    least: int,
+    batch_size: int,
+    shuffle: bool,
+) -> None:
+    """Window shape, where=, batches and order: the frames that slicing the clips gives."""
+    shape = {
+        "input_frames": input_frames,
+        "predict_frames": predict_frames,
+        "frame_step": frame_step,
+        "window_stride": window_stride,
+        "lead_gap": lead_gap,
+    }
+    expected = []
+    for clip, numbers in enumerate(map(list, CLIPS.values())):
+        for inputs, targets in windows_of_clip(numbers, **shape, step=1):
+            if numbers[inputs[0]] >= least:
+                expected.append([make_frame(clip, numbers[i]) for i in inputs + targets])
+    ds = FrameWindowDataset(one_store, **shape, where=f"frame_number >= {least}")
+    assert len(ds) == len(expected)
+    schedule = ds.schedule(batch_size=batch_size, shuffle=shuffle)
+    batches = ds.to_batches(batch_size=batch_size, shuffle=shuffle)
+    for step, batch in enumerate(batches):
+        wanted = [expected[window] for window in schedule.windows(0, step)]
+        assert np.array_equal(np.concatenate(batch, axis=1), np.array(wanted))

@@ -113,6 +113,16 @@ def test_statistics_are_of_the_training_part(store: Path) -> None:
     assert ds.statistics().mean[0] == pytest.approx(ds.frames.mean())
 
 
+def test_statistics_are_not_those_of_an_earlier_split(store: Path) -> None:
+    """Splits made one after the other from one dataset: each has its own training part."""
+    ds = open_dataset(store)
+    found = [
+        ds.split(train=[name], test="night_*")["test"].statistics() for name in list(CLIPS)[:4]
+    ]
+    rows = ds.frames[: 4 * 12].reshape(4, -1)
+    assert [one.mean[0] for one in found] == pytest.approx(rows.mean(axis=1).tolist())
+
+
 def test_a_report_of_sound_splits(store: Path) -> None:
     """Nothing shared; by time the parts are more than one window span apart."""
     ds = open_dataset(store)
@@ -170,3 +180,21 @@ def test_the_command(store: Path) -> None:
     assert again.returncode == 1
     bad = subprocess.run([*command[:4], "train"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
+
+
+@pytest.mark.parametrize("by", ["clip", "time"])
+def test_training_never_meets_what_is_held_back(store: Path, by: str) -> None:
+    """Five shuffled epochs see every training window once each, and no frame of the test part."""
+    parts = open_dataset(store).split(train=0.6, test=0.4, by=by)
+
+    def frames(part: FrameWindowDataset, windows: np.ndarray) -> set[tuple[str, int]]:
+        seen = [part.window(window) for window in windows]
+        return {(w.clip, n) for w in seen for n in w.input_frame_numbers + w.predict_frame_numbers}
+
+    held_back = frames(parts["test"], np.arange(len(parts["test"])))
+    schedule = parts["train"].schedule(batch_size=5, shuffle=True)
+    for epoch in range(5):
+        windows = [schedule.windows(epoch, step) for step in range(schedule.num_batches)]
+        windows = np.concatenate(windows)
+        assert sorted(windows) == list(range(len(parts["train"])))
+        assert not frames(parts["train"], windows) & held_back
