@@ -240,7 +240,12 @@ def test_every_option_at_once_is_plain_slicing(
         for inputs, targets in windows_of_clip(numbers, **shape, step=1):
             if numbers[inputs[0]] >= least:
                 expected.append([make_frame(clip, numbers[i]) for i in inputs + targets])
-    ds = FrameWindowDataset(one_store, **shape, where=f"frame_number >= {least}")
+    where = f"frame_number >= {least}"
+    if not expected:
+        with pytest.raises(ValueError, match="no window"):
+            FrameWindowDataset(one_store, **shape, where=where)
+        return
+    ds = FrameWindowDataset(one_store, **shape, where=where)
     assert len(ds) == len(expected)
     schedule = ds.schedule(batch_size=batch_size, shuffle=shuffle)
     batches = ds.to_batches(batch_size=batch_size, shuffle=shuffle)
