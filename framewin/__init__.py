@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framewin.augment import Augment
     from framewin.conversion.clips import Damaged
     from framewin.conversion.run import ConvertReport, convert
     from framewin.conversion.settings import ConvertSettings
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
         StoreError,
         TrainingError,
     )
+    from framewin.leaks import SplitReport, split_report
     from framewin.process import keep_freed_memory
+    from framewin.scaling import Scaling
     from framewin.stores.verify import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -34,6 +37,7 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it, imported on first use so that `import framewin`
 # and `framewin --help` stay quick.
 _HOMES = {
+    "Augment": "framewin.augment",
     "ConvertReport": "framewin.conversion.run",
     "ConvertSettings": "framewin.conversion.settings",
     "Damaged": "framewin.conversion.clips",
@@ -42,17 +46,21 @@ _HOMES = {
     "FrameWindowDataset": "framewin.dataset",
     "FramewinError": "framewin.errors",
     "MissingDependencyError": "framewin.errors",
+    "Scaling": "framewin.scaling",
     "SourceError": "framewin.errors",
+    "SplitReport": "framewin.leaks",
     "StoreError": "framewin.errors",
     "TrainingError": "framewin.errors",
     "VerifyReport": "framewin.stores.verify",
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
     "keep_freed_memory": "framewin.process",
+    "split_report": "framewin.leaks",
     "verify": "framewin.stores.verify",
 }
 
 __all__ = [
+    "Augment",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",
@@ -61,13 +69,16 @@ __all__ = [
     "FrameWindowDataset",
     "FramewinError",
     "MissingDependencyError",
+    "Scaling",
     "SourceError",
+    "SplitReport",
     "StoreError",
     "TrainingError",
     "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "split_report",
     "verify",
 ]
 

@@ -257,21 +257,25 @@ def clip_table(
                 f"{path}: clip_starts must increase from 0 to below {num_frames}, "
                 f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
             )
+    starts = starts.astype(np.int64)
     numbers, unit, what = _numbers(source, frame_numbers)
+    if numbers is None:
+        # Counted through, so that opening does not grow with the frames.
+        return ClipTable(tuple(names), starts, starts, starts, num_frames, step=1)
     clips = np.split(numbers, starts[1:])
     if any((np.diff(clip) < 1).any() for clip in clips):
         raise StoreError(f"{path}: {what} must increase within each clip")
     return ClipTable.from_frame_numbers(names, clips, time_unit=unit)
 
 
-def _numbers(source: FrameArray, given: Column | None) -> tuple[np.ndarray, str | None, str]:
-    """A number for each frame, their unit if they are times, and what to call them."""
+def _numbers(source: FrameArray, given: Column | None) -> tuple[np.ndarray | None, str | None, str]:
+    """A number for each frame, if any; their unit if they are times; what to call them."""
     times = source.times(given) if given is None or isinstance(given, str) else None
     if times is not None:
         what = "the times of its time dimension" if given is None else "frame_numbers"
         return (*times, what)
     if given is None:
-        return np.arange(source.num_frames), None, "frame_numbers"
+        return None, None, "frame_numbers"
     values = _values(source.found, given)
     _check_length(source.path, "frame_numbers", values, source.num_frames)
     if values.dtype.kind not in "iu" and (values != np.rint(values)).any():

@@ -4,30 +4,58 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
 import numpy as np
 
 from framewin.containers import Column
 from framewin.errors import StoreError
+from framewin.scaling import Normalize, Scaling, make_scaling
 from framewin.schema import ClipTable, FrameFormat, Int64Array
 from framewin.stores import cache as caching
-from framewin.stores import open_store
+from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
 from framewin.stores.cache import FrameStore, Progress
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage
+from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
+from framewin.windows.schedule import BatchSchedule, cumulative_draws
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
-from framewin.windows.splits import split_by_clip, split_by_time
+from framewin.windows.splits import (
+    ClipChoice,
+    SplitTable,
+    split_by_choice,
+    split_by_clip,
+    split_by_time,
+)
+from framewin.windows.statistics import (
+    ChannelStatistics,
+    ChannelSums,
+    FrameStatistics,
+    missing_values,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from framewin.adapters.batches import WindowBatches
+    from framewin.adapters.keras_dataset import KerasDataset
+    from framewin.adapters.options import BatchOptions
+    from framewin.adapters.torch_dataset import WindowLoader
+    from framewin.forecast.window_figures import WindowPicture
+
 CLIPS_NAMED_IN_ERRORS = 5
+STATISTICS_BYTES = 2**22
+TRAINING_PART = "train"
+SPLIT_SUFFIX = ".split.json"
+
+PartChoice = float | Path | ClipChoice
+"""Of a part: a share, clips by name, pattern or expression, or a text file with a name a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +68,53 @@ class Window:
     input_files: tuple[str, ...]
     """Paths below the source folder that was converted."""
     predict_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which windows are used, and how often."""
+
+    where: Chooser | None = None
+    weights: Chooser | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was computed once and is shared by a dataset and its parts."""
+
+    runs: Runs
+    """Of the dataset that was opened: its frames are the ones that can be read."""
+    frames: FrameStatistics | None = None
+
+
+class SplitParts(dict[str, "FrameWindowDataset"]):
+    """The parts of a split by name, which can be kept in a file."""
+
+    def __init__(self, parts: Mapping[str, FrameWindowDataset], table: SplitTable) -> None:
+        super().__init__(parts)
+        self.table = table
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write the split to a small JSON file, which `split_file=` reads.
+
+        Args:
+            path: By default beside the store, `clips.zarr.split.json`.
+
+        Raises:
+            StoreError: The file exists or cannot be written.
+        """
+        first = next(iter(self.values()))
+        path = split_path(first.path) if path is None else Path(path)
+        if path.exists():
+            raise StoreError(f"{path} exists; remove it or choose another name")
+        with durable.building(path) as site:
+            site.store.write_text(self.table.to_json(first.clips, first.identity))
+        return path
+
+
+def split_path(store: Path) -> Path:
+    """Where the split of a store is kept by default: beside it."""
+    return store.with_name(store.name + SPLIT_SUFFIX)
 
 
 class FrameWindowDataset:
@@ -69,6 +144,10 @@ class FrameWindowDataset:
         window_stride: int = 1,
         lead_gap: int = 0,
         clips: Sequence[str] | None = None,
+        split: str | None = None,
+        split_file: str | Path | None = None,
+        where: Chooser | None = None,
+        weights: Chooser | None = None,
         cache: str | Path | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         sample_weight: Literal["nodata"] | None = None,
@@ -94,6 +173,16 @@ class FrameWindowDataset:
             lead_gap: Frames skipped between the last input and the first predicted frame,
                 counted in frame steps.
             clips: Names of the clips to use; all by default.
+            split: Name of a part of the split that was kept in a file; only its windows are used.
+            split_file: The file; by default the one beside the store, `clips.zarr.split.json`.
+            where: Which windows to use, by their columns `clip`, `frame_number`, `mean`,
+                `motion` and `nodata` (see `framewin.windows.choose`): an expression such as
+                `"motion > 2.0 and nodata < 0.5"`, or a function of the table of columns that
+                gives True or False for each window. The first use of a statistic reads the
+                frames once.
+            weights: How often windows are drawn: an expression or function as for `where` that
+                gives a number >= 0 for each window. A shuffled epoch then draws len(ds) windows
+                with replacement; an unshuffled one still has every window once.
             cache: `"memory"` decodes the frames of the clips used once, when opening, into
                 memory; a path decodes all frames into a file there, or uses it if it is there
                 already and the store has not changed. Windows are then read as from a raw store.
@@ -122,29 +211,15 @@ class FrameWindowDataset:
             ValueError: A parameter below its minimum, an unknown clip, clips that are all too
                 short for a window, or weights without a no-data value.
         """
-        spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
-        options = {
-            "array": array,
-            "axes": axes,
-            "clip_ids": clip_ids,
-            "clip_starts": clip_starts,
-            "frame_numbers": frame_numbers,
+        self._opened_with = {
+            name: value
+            for name, value in locals().items()
+            if name not in ("self", "path", "progress")
         }
-        store: FrameStore
-        if all(value is None for value in options.values()) and Path(path).suffix != ".npy":
-            store = open_store(path, cache_bytes=cache_bytes)
-            if verify:
-                refuse_damage(path)
-        else:
-            store = open_array(
-                path,
-                **options,
-                nodata=nodata,
-                allow_missing_chunks=allow_missing_chunks,
-                cache_bytes=cache_bytes,
-            )
-        if nodata is not None and nodata != store.meta.nodata:
-            store.meta = replace(store.meta, nodata=nodata)
+        self._derived: tuple[dict[str, Any], str] | None = None
+        self._opened_by = os.getpid()
+        spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
+        store = _open(path, self._opened_with)
         runs = Runs.of(store.meta.clips)
         if clips is not None:
             runs = runs[np.isin(store.meta.clips.segment_clips, _clip_indices(store, clips))]
@@ -152,22 +227,47 @@ class FrameWindowDataset:
             raise ValueError(f"sample_weight must be None or 'nodata', got {sample_weight!r}")
         if sample_weight == "nodata" and store.meta.nodata is None:
             raise ValueError(f"{path} has no no-data value; give one, for example nodata=255")
+        if clips is not None and split is not None:
+            raise ValueError("give clips or split, not both")
         self._weighted = sample_weight is not None
-        self._setup(store, spec, runs)
-        # Filled last, once everything else is known to be right.
+        self._choice = _Choice(where, weights)
+        self._reference: FrameWindowDataset | None = None
+        self._statistics: ChannelStatistics | None = None
+        reference_runs = runs
+        if split is not None:
+            parts = _read_split(store, spec, split, split_file)
+            runs, reference_runs = parts[split], parts[_training_part(parts)]
+        used = runs if reference_runs is runs else _joined(runs, reference_runs)
+        self._known = _Known(used)
+        self._number(store, spec, runs)
+        # Filled once everything else is known to be right.
         if cache == "memory":
-            ranges = zip(runs.starts.tolist(), (runs.starts + runs.lengths).tolist(), strict=True)
+            ranges = zip(used.starts.tolist(), (used.starts + used.lengths).tolist(), strict=True)
             self._store = caching.in_memory(store, list(ranges), progress)
         elif cache is not None:
             self._store = caching.on_disk(store, Path(cache), progress, verify=verify)
+        self._choose()
+        if reference_runs is not runs:
+            self._reference = self._part(reference_runs, None)
 
-    def _setup(self, store: FrameStore, spec: WindowSpec, runs: Runs) -> None:
+    def _number(self, store: FrameStore, spec: WindowSpec, runs: Runs) -> None:
         self.spec = spec
         self._store = store
         self._runs = runs
         self._index = WindowIndex(spec, runs)
+        self._draws: Int64Array | None = None
         if len(self._index) == 0:
             raise ValueError(self._too_short())
+
+    def _choose(self) -> None:
+        """Leave out the windows that are not wanted, and weigh the others."""
+        where, weights = self._choice.where, self._choice.weights
+        if where is not None:
+            self._index = self._index.only(chosen(where, self.table))
+            if len(self._index) == 0:
+                raise ValueError(f"no window satisfies where={where!r}; loosen it")
+        if weights is not None:
+            self._draws = cumulative_draws(weighed(weights, self.table))
 
     @property
     def path(self) -> Path:
@@ -255,8 +355,13 @@ class FrameWindowDataset:
         """
         return self.read(self._checked(windows))
 
+    def __getitems__(self, windows: Sequence[SupportsIndex]) -> list[tuple[np.ndarray, ...]]:
+        """Several windows, each as `ds[window]`: what torch's DataLoader asks for."""
+        return list(zip(*self.batch(windows), strict=True))
+
     def read(self, windows: Int64Array) -> tuple[np.ndarray, ...]:
         """Like `batch`, for window numbers (B,) that are known to be in [0, len)."""
+        self._leave_parent()
         inputs, targets = self._index.frame_rows(windows)
         # In one call, so that a chunk that both touch is decoded once.
         frames = self._store.frames.take(np.concatenate([inputs.ravel(), targets.ravel()]))
@@ -267,17 +372,26 @@ class FrameWindowDataset:
         )
         if not self._weighted:
             return parts
-        weights = self._weights(parts[1])
+        weights = self.weights_of(parts[1])
         if math.isnan(cast(float, self.nodata)):
             # A loss times 0 is still NaN where the target is.
             np.nan_to_num(frames, copy=False, nan=0.0, posinf=None, neginf=None)
         return (*parts, weights)
 
-    def _weights(self, targets: np.ndarray) -> np.ndarray:
-        nodata = cast(float, self.nodata)
-        missing = np.isnan(targets) if np.isnan(nodata) else targets == targets.dtype.type(nodata)
-        present: np.ndarray = ~missing.any(axis=-1)
-        return present.astype(np.float32)
+    def weights_of(self, targets: np.ndarray) -> np.ndarray:
+        """Weights of target pixels: 0 without data in any channel, else 1.
+
+        Args:
+            targets: Stored dtype, (..., H, W, C).
+
+        Returns:
+            float32, (..., H, W).
+        """
+        missing = missing_values(targets, self.nodata)
+        if missing is None:
+            return np.ones(targets.shape[:-1], np.float32)
+        absent: np.ndarray = np.asarray(missing.any(axis=-1))
+        return np.float32(1) - absent
 
     def window(self, window: SupportsIndex) -> Window:
         """Which clip, frame numbers and files a window is.
@@ -286,7 +400,7 @@ class FrameWindowDataset:
             IndexError: No such window.
         """
         inputs, targets = (rows[0] for rows in self._index.frame_rows(self._checked([window])))
-        files = self._store.source_files(np.concatenate([inputs, targets]))
+        files = self.source_files(np.concatenate([inputs, targets]))
         clips = self.clips
         return Window(
             clip=clips.names[int(clips.clips_of(inputs)[0])],
@@ -296,41 +410,195 @@ class FrameWindowDataset:
             predict_files=tuple(files[len(inputs) :]),
         )
 
+    def show(self, window: int) -> WindowPicture:
+        """A picture of a window, which a notebook displays and `save("w.png")` writes."""
+        from framewin.forecast.window_figures import window_picture
+
+        return window_picture(self, window)
+
     def windows_per_clip(self) -> dict[str, int]:
         """Number of windows in each clip that this dataset uses; 0 where none fits."""
-        counts: dict[str, int] = {}
-        for name, length in self._run_names():
-            counts[name] = counts.get(name, 0) + self.spec.count(length)
+        counts = dict.fromkeys((name for name, _ in self._run_names()), 0)
+        ends = self._index.window_ends
+        firsts = np.concatenate([[0], ends[:-1]])
+        owners = self.clips.clips_of(self._index.start_rows(firsts))
+        for clip, count in zip(owners.tolist(), np.diff(ends, prepend=0).tolist(), strict=True):
+            counts[self.clips.names[clip]] += count
         return counts
+
+    @property
+    def table(self) -> WindowTable:
+        """The columns by which `where` and `weights` choose, one row per window."""
+        return WindowTable(self._index, self.clips, self.frame_statistics)
+
+    def frame_statistics(self) -> FrameStatistics:
+        """Mean, motion and fraction without data of each frame of the store.
+
+        Reads the frames of the clips used once, and keeps the result in memory; NaN for the
+        others. The motion of a segment's first frame is NaN.
+        """
+        if self._known.frames is None:
+            found = FrameStatistics.empty(self.clips.num_frames)
+            runs = self._known.runs
+            for first, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
+                previous = None
+                for row, frames in self.blocks(first, first + length):
+                    found.put(row, frames, previous=previous, nodata=self.nodata)
+                    previous = frames[-1]
+            self._known.frames = found
+        return self._known.frames
+
+    def statistics(self) -> ChannelStatistics:
+        """Mean, standard deviation, least and greatest value per channel.
+
+        They are of the frames of this dataset's windows; for every part of a split, those of
+        the part `"train"` (the first one, where none is called so), so that nothing is learned
+        from the frames that are held back. Reads these frames once.
+        """
+        if self._reference is not None:
+            return self._reference.statistics()
+        if self._statistics is None:
+            sums = ChannelSums(self.frame_format.channels)
+            for begin, end in self._index.row_ranges().tolist():
+                for _, frames in self.blocks(begin, end):
+                    sums.add(frames, nodata=self.nodata)
+            self._statistics = sums.result()
+        return self._statistics
+
+    def scaling(self, normalize: Normalize | None, *, dtype: str | None = None) -> Scaling | None:
+        """What `normalize=` and `dtype=` of the adapters do, for numpy; its `invert` undoes it.
+
+        Args:
+            normalize: `"unit"`, `"standard"` (by `statistics()`), or (mean, std).
+            dtype: `"float32"` (default), `"float16"` or `"bfloat16"`.
+
+        Returns:
+            None where both are None: frames stay as they are stored.
+        """
+        return make_scaling(
+            normalize,
+            dtype,
+            stored=self.frame_format.dtype,
+            channels=self.frame_format.channels,
+            statistics=self.statistics,
+        )
+
+    def schedule(
+        self,
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_remainder: bool = False,
+        shard: tuple[int, int] = (0, 1),
+    ) -> BatchSchedule:
+        """Which windows every batch of every epoch holds, in all adapters alike."""
+        return BatchSchedule(
+            len(self), batch_size, shuffle, seed, drop_remainder, shard, self._draws
+        )
+
+    def state(
+        self,
+        steps_done: int,
+        *,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_remainder: bool = False,
+        shard: tuple[int, int] = (0, 1),
+    ) -> dict[str, Any]:
+        """Where training stands after some steps, as JSON values.
+
+        `ds.to_tf_dataset(**state)` goes on with the batch after the last one, as do the other
+        adapters; whatever was passed, it costs the same.
+        """
+        schedule = self.schedule(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_remainder=drop_remainder,
+            shard=shard,
+        )
+        epoch, step = schedule.place(steps_done)
+        return {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "drop_remainder": drop_remainder,
+            "shard": tuple(shard),
+            "start_epoch": epoch,
+            "start_step": step,
+        }
+
+    def blocks(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Frames of rows [begin, end) in pieces of some megabytes: first row and (n, H, W, C)."""
+        self._leave_parent()
+        size = max(1, STATISTICS_BYTES // self.frame_format.nbytes)
+        for first in range(begin, end, size):
+            yield first, self._store.frames.take(np.arange(first, min(first + size, end)))
+
+    def source_files(self, rows: Int64Array) -> list[str]:
+        """The file below the source folder that each row of the store came from."""
+        return self._store.source_files(rows)
+
+    @property
+    def identity(self) -> str:
+        """Changes with the store's content."""
+        return self._store.identity
 
     def split(
         self,
-        fractions: Mapping[str, float],
+        parts: Mapping[str, PartChoice] | None = None,
         *,
         by: Literal["clip", "time"] = "clip",
         seed: int = 0,
-    ) -> dict[str, FrameWindowDataset]:
+        **named: PartChoice,
+    ) -> SplitParts:
         """Datasets over parts of the store that share no frame.
 
         Args:
-            fractions: Part name to share, for example `{"train": 0.8, "validation": 0.2}`.
+            parts: Part name to share, for example `{"train": 0.8, "validation": 0.2}`; or to
+                clips: their names or glob patterns, a regular expression, or the path of a text
+                file with a name or pattern in each line. `split(train=0.8, test=0.2)` is the
+                same.
             by: `"clip"` gives whole clips to the parts; `"time"` cuts every clip into
                 consecutive parts and leaves one window span out between them.
-            seed: Chooses which clips go where; unused by time.
+            seed: Chooses which clips go where; unused by time and where clips are named.
 
         Raises:
-            ValueError: Bad fractions, a part without a window, or a dataset that does not use
-                the whole store.
+            ValueError: Bad fractions, an unknown clip or one in two parts, a part without a
+                window, or a dataset that does not use the whole store.
         """
+        choices = {**(parts or {}), **named}
         if self._runs.lengths.sum() != self.clips.num_frames:
             raise ValueError("only a dataset of all clips can be split")
-        if by == "clip":
-            parts = split_by_clip(self.clips, self.spec, fractions, seed=seed)
-        elif by == "time":
-            parts = split_by_time(self.clips, self.spec, fractions)
-        else:
+        if by not in ("clip", "time"):
             raise ValueError(f"by must be 'clip' or 'time', got {by!r}")
-        return {name: self._part(runs) for name, runs in parts.items()}
+        found = self._divided(choices, by, seed)
+        recipe = {"parts": choices, "by": by, "seed": seed}
+        datasets = {name: self._part(runs, (recipe, name)) for name, runs in found.items()}
+        reference = datasets[_training_part(datasets)]
+        for part in datasets.values():
+            if part is not reference:
+                part._reference = reference
+        table = SplitTable(by, self.spec.span, found)
+        return SplitParts(datasets, table)
+
+    def _divided(self, choices: Mapping[str, PartChoice], by: str, seed: int) -> dict[str, Runs]:
+        shares = {n: c for n, c in choices.items() if isinstance(c, int | float)}
+        if shares and len(shares) < len(choices):
+            raise ValueError(f"give every part a share, or every part its clips; got {choices}")
+        if shares or not choices:
+            if by == "clip":
+                return split_by_clip(self.clips, self.spec, shares, seed=seed)
+            return split_by_time(self.clips, self.spec, shares)
+        if by == "time":
+            raise ValueError("by='time' needs shares, such as train=0.8; clips were named")
+        named = {
+            name: _lines(choice) if isinstance(choice, Path) else cast(ClipChoice, choice)
+            for name, choice in choices.items()
+        }
+        return split_by_choice(self.clips, self.spec, named)
 
     def to_tf_dataset(
         self,
@@ -339,9 +607,14 @@ class FrameWindowDataset:
         shuffle: bool = False,
         seed: int = 0,
         drop_remainder: bool = False,
-        normalize: Literal["unit"] | None = None,
+        normalize: Normalize | None = None,
+        dtype: str | None = None,
+        augment: Any = None,
+        input_name: str | None = None,
         prefetch: int = 2,
         start_epoch: int = 0,
+        start_step: int = 0,
+        shard: tuple[int, int] = (0, 1),
     ) -> tf.data.Dataset:
         """Batches as a `tf.data.Dataset`; see `framewin.adapters.tf_data.to_tf_dataset`."""
         from framewin.adapters.tf_data import to_tf_dataset
@@ -353,8 +626,50 @@ class FrameWindowDataset:
             seed=seed,
             drop_remainder=drop_remainder,
             normalize=normalize,
+            dtype=dtype,
+            augment=augment,
+            input_name=input_name,
             prefetch=prefetch,
             start_epoch=start_epoch,
+            start_step=start_step,
+            shard=shard,
+        )
+
+    def to_batches(
+        self, *, epochs: int = 1, lanes: bool = False, **options: Unpack[BatchOptions]
+    ) -> WindowBatches:
+        """Numpy batches by number; see `framewin.adapters.batches.WindowBatches`."""
+        from framewin.adapters.batches import WindowBatches
+
+        return WindowBatches(self, epochs=epochs, lanes=lanes, **options)
+
+    def to_keras_dataset(
+        self,
+        *,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
+        max_queue_size: int = 10,
+        **options: Unpack[BatchOptions],
+    ) -> KerasDataset:
+        """A `keras.utils.PyDataset`; see `framewin.adapters.keras_dataset.KerasDataset`."""
+        from framewin.adapters.keras_dataset import KerasDataset
+
+        return KerasDataset(
+            self,
+            workers=workers,
+            use_multiprocessing=use_multiprocessing,
+            max_queue_size=max_queue_size,
+            **options,
+        )
+
+    def to_torch_loader(
+        self, *, channels_first: bool = False, num_workers: int = 0, **options: Any
+    ) -> WindowLoader:
+        """A torch DataLoader; see `framewin.adapters.torch_dataset.to_torch_loader`."""
+        from framewin.adapters.torch_dataset import to_torch_loader
+
+        return to_torch_loader(
+            self, channels_first=channels_first, num_workers=num_workers, **options
         )
 
     def __repr__(self) -> str:
@@ -365,11 +680,27 @@ class FrameWindowDataset:
             f"{len(self.windows_per_clip())} clips)"
         )
 
-    def _part(self, runs: Runs) -> FrameWindowDataset:
+    def _part(self, runs: Runs, recipe: tuple[dict[str, Any], str] | None) -> FrameWindowDataset:
         part = object.__new__(FrameWindowDataset)
         part._weighted = self._weighted
-        part._setup(self._store, self.spec, runs)
+        part._opened_with, part._derived = self._opened_with, recipe
+        part._opened_by = self._opened_by
+        part._choice, part._known = self._choice, self._known
+        part._reference = part._statistics = None
+        part._number(self._store, self.spec, runs)
+        part._choose()
         return part
+
+    def _leave_parent(self) -> None:
+        """In a forked process, open again what is not mapped: locks and file positions."""
+        if self._opened_by != os.getpid():
+            if self.mapped is None:
+                self._store = _open(self.path, self._opened_with)
+            self._opened_by = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to open it again: frames, mappings, threads and locks are not carried along."""
+        return _reopened, (str(self.path.absolute()), self._opened_with, self._derived)
 
     def _checked(self, windows: Sequence[SupportsIndex]) -> Int64Array:
         """Window numbers in [0, len)."""
@@ -397,6 +728,77 @@ class FrameWindowDataset:
         more = len(lacking) - CLIPS_NAMED_IN_ERRORS
         others = f"; and {more} more clips" if more > 0 else ""
         return f"no window fits, each spans {span} frames: {shown}{others}"
+
+
+def _open(path: str | Path, options: Mapping[str, Any]) -> FrameStore:
+    """The store or array that the options of a dataset name."""
+    nodata, cache_bytes = options["nodata"], options["cache_bytes"]
+    names = ("array", "axes", "clip_ids", "clip_starts", "frame_numbers")
+    of_array = {name: options[name] for name in names}
+    store: FrameStore
+    if all(value is None for value in of_array.values()) and Path(path).suffix != ".npy":
+        store = open_store(path, cache_bytes=cache_bytes)
+        if options["verify"]:
+            refuse_damage(path)
+    else:
+        store = open_array(
+            path,
+            **of_array,
+            nodata=nodata,
+            allow_missing_chunks=options["allow_missing_chunks"],
+            cache_bytes=cache_bytes,
+        )
+    if nodata is not None and nodata != store.meta.nodata:
+        store.meta = replace(store.meta, nodata=nodata)
+    return store
+
+
+def _reopened(
+    path: str, options: dict[str, Any], derived: tuple[dict[str, Any], str] | None
+) -> FrameWindowDataset:
+    dataset = FrameWindowDataset(path, **options)
+    if derived is None:
+        return dataset
+    recipe, name = derived
+    return dataset.split(recipe["parts"], by=recipe["by"], seed=recipe["seed"])[name]
+
+
+def _read_split(
+    store: FrameStore, spec: WindowSpec, part: str, path: str | Path | None
+) -> Mapping[str, Runs]:
+    file = split_path(store.path) if path is None else Path(path)
+    if not file.is_file():
+        raise StoreError(f"{file} does not exist; framewin split {store.path} makes it")
+    try:
+        table = SplitTable.from_json(file.read_text(), store.meta.clips, store.identity)
+    except ValueError as exc:
+        raise StoreError(f"{file} {exc}") from None
+    if part not in table.parts:
+        raise ValueError(f"{file} has no part {part!r}; it has {', '.join(table.parts)}")
+    if table.by == "time" and spec.span > table.span:
+        raise ValueError(
+            f"{file} leaves {table.span} frames out between the parts, a window spans "
+            f"{spec.span}; split again for these windows"
+        )
+    return table.parts
+
+
+def _training_part(parts: Mapping[str, Any]) -> str:
+    return TRAINING_PART if TRAINING_PART in parts else next(iter(parts))
+
+
+def _joined(one: Runs, other: Runs) -> Runs:
+    starts = np.concatenate([one.starts, other.starts])
+    order = np.argsort(starts, kind="stable")
+    return Runs(starts[order], np.concatenate([one.lengths, other.lengths])[order])
+
+
+def _lines(path: Path) -> list[str]:
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    names = [line for line in lines if line and not line.startswith("#")]
+    if not names:
+        raise ValueError(f"{path} names no clip; write one in each line")
+    return names
 
 
 def _clip_indices(store: FrameStore, names: Sequence[str]) -> list[int]:

@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import hypothesis
 import imagecodecs
 import numpy as np
 import pytest
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("framewin", deadline=None)
+hypothesis.settings.load_profile("framewin")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

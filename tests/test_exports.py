@@ -9,6 +9,7 @@ import pytest
 import framewin
 
 PUBLIC = {
+    "Augment",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",
@@ -17,13 +18,16 @@ PUBLIC = {
     "FrameWindowDataset",
     "FramewinError",
     "MissingDependencyError",
+    "Scaling",
     "SourceError",
+    "SplitReport",
     "StoreError",
     "TrainingError",
     "VerifyReport",
     "Window",
     "convert",
     "keep_freed_memory",
+    "split_report",
     "verify",
 }
 

@@ -40,7 +40,15 @@ def test_importing_framewin_is_light(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["convert", "--help"], ["train", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["convert", "--help"],
+        ["train", "--help"],
+        ["show", "--help"],
+        ["split", "--help"],
+    ],
 )
 def test_help_is_light(arguments: list[str]) -> None:
     """So do the help texts of the command line."""

@@ -11,15 +11,18 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
+from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
+from framewin.windows.schedule import BatchSchedule, check_step
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -37,30 +40,48 @@ def to_tf_dataset(
     shuffle: bool = False,
     seed: int = 0,
     drop_remainder: bool = False,
-    normalize: Literal["unit"] | None = None,
+    normalize: Normalize | None = None,
+    dtype: str | None = None,
+    augment: Any = None,
+    input_name: str | None = None,
     prefetch: int = 2,
     start_epoch: int = 0,
+    start_step: int = 0,
+    shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Batches of a dataset's windows, as fast as from a tensor in memory.
 
-    Each pass over the result is an epoch. The order of a shuffled epoch is the permutation
-    that `EpochOrder(len(dataset), seed=seed)` gives for that epoch; the first pass is epoch
-    `start_epoch`, the next one `start_epoch + 1`, and so on.
+    Each pass over the result is an epoch: the first one is `start_epoch`, the next one
+    `start_epoch + 1`, and so on. Which windows a batch holds is what
+    `dataset.schedule(...).windows(epoch, step)` says, for the same arguments.
 
     Args:
         dataset: The windows.
         batch_size: Windows in a batch, B below.
-        shuffle: A new full permutation of all windows in each epoch, without a buffer.
-        seed: Chooses the permutations, in [0, 2**63).
+        shuffle: A new full permutation of all windows in each epoch, without a buffer; with the
+            dataset's `weights`, draws with replacement instead.
+        seed: Chooses the orders, in [0, 2**63).
         drop_remainder: Leave out a last batch that is not full.
-        normalize: `None` keeps the stored dtype. `"unit"` gives float32: integers are divided
-            by the largest value of their dtype (uint8 by 255, uint16 by 65535), which is 0..1
-            for unsigned ones; floats keep their values.
+        normalize: `None` keeps the values. `"unit"` divides integers by the largest value of
+            their dtype (uint8 by 255), which is 0..1 for unsigned ones, and keeps floats.
+            `"standard"` and `(mean, std)` subtract and divide per channel; see
+            `FrameWindowDataset.scaling`, which also gives the inverse.
+        dtype: What scaled frames are: `"float32"` (the default then), `"float16"` or
+            `"bfloat16"`. Where `normalize` is None, too, frames keep the stored dtype.
+        augment: A `framewin.augment.Augment`, which is done in the graph; or an Albumentations
+            `Compose`, a Keras preprocessing layer or a function `(window, rng) -> window`, which
+            are called from one call of Python per batch. Changes all frames of a window alike,
+            before they are scaled, by (seed, epoch, window).
+        input_name: Gives `{input_name: inputs}` instead of inputs, for a model whose inputs have
+            names.
         prefetch: Batches made ready ahead of the training step.
         start_epoch: Number of the first epoch, at least 0.
+        start_step: Batches of the first epoch that are left out; it costs nothing. The first
+            pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
+        shard: (index, count): batch `index`, `index + count`, ... of each epoch only.
 
     Returns:
-        A dataset of known cardinality with elements (inputs, targets):
+        A dataset of known cardinality (but for `start_step`) with elements (inputs, targets):
         inputs: (B, input_frames, H, W, C); targets: (B, predict_frames, H, W, C). With weights
         as the third, float32 (B, predict_frames, H, W), if the dataset has them.
 
@@ -68,56 +89,53 @@ def to_tf_dataset(
         ValueError: A parameter out of its range.
         MissingDependencyError: TensorFlow is not installed.
     """
-    _check(batch_size, seed, normalize, prefetch, start_epoch)
-    num_windows = len(dataset)
-    num_batches = num_windows // batch_size if drop_remainder else -(-num_windows // batch_size)
-    if num_batches == 0:
-        raise ValueError(f"batch_size {batch_size} is above the number of windows, {num_windows}")
-
+    schedule = dataset.schedule(
+        batch_size=batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        drop_remainder=drop_remainder,
+        shard=shard,
+    )
+    _check(schedule, prefetch, start_epoch, start_step)
+    scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
-
-    def shuffled(positions: tf.Tensor, order_of_epoch: tf.Tensor) -> tf.Tensor:
-        if num_windows <= MAX_STORED_ORDER:
-            return tf.gather(order_of_epoch, positions)
-        return _permute(positions, order_of_epoch, num_windows)
+    windows_of = _window_chooser(schedule)
+    change = None if augment is None else augmenter(augment, dataset, seed)
+    num_batches = schedule.num_batches
 
     @tf.autograph.experimental.do_not_convert
-    def load(order_of_epoch: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        first = batch * batch_size
-        if drop_remainder:
-            windows = first + tf.range(batch_size, dtype=tf.int64)
-        else:
-            windows = tf.range(first, tf.minimum(first + batch_size, num_windows))
-        if shuffle:
-            windows = shuffled(windows, order_of_epoch)
+    def load(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        windows = windows_of(epoch, step)
         inputs, targets = read(windows)
+        if change is not None:
+            joined = tf.concat([inputs, targets], axis=1)
+            joined = change(joined, windows, epoch["number"], epoch["key"])
+            inputs, targets = tf.split(joined, (inputs.shape[1], targets.shape[1]), axis=1)
         weights = (_weights(targets, dataset.nodata),) if dataset.weighted else ()
         if weights and math.isnan(dataset.nodata or 0.0):
             inputs, targets = (
                 tf.where(tf.math.is_nan(part), tf.zeros_like(part), part)
                 for part in (inputs, targets)
             )
-        if normalize == "unit":
-            inputs, targets = unit(inputs), unit(targets)
-        return inputs, targets, *weights
+        if scaling is not None:
+            inputs, targets = scaled(inputs, scaling), scaled(targets, scaling)
+        named = inputs if input_name is None else {input_name: inputs}
+        return named, targets, *weights
 
     @tf.autograph.experimental.do_not_convert
-    def batches_of_epoch(order_of_epoch: tf.Tensor) -> tf.data.Dataset:
-        batches = tf.data.Dataset.range(num_batches)
-        return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(order_of_epoch).repeat(), batches)
+    def batches_of_epoch(epoch: dict[str, tf.Tensor]) -> tf.data.Dataset:
+        steps = tf.data.Dataset.range(epoch.pop("first_step"), num_batches)
+        return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(epoch).repeat(), steps)
 
-    epochs = (
-        _epoch_orders(seed, start_epoch, num_windows)
-        if shuffle
-        else tf.data.Dataset.from_tensors(0)
-    )
-    return (
-        epochs.flat_map(batches_of_epoch)
+    cardinality = num_batches if start_step == 0 else tf.data.UNKNOWN_CARDINALITY
+    batches = (
+        _epochs(schedule, start_epoch, start_step)
+        .flat_map(batches_of_epoch)
         .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
-        .apply(tf.data.experimental.assert_cardinality(num_batches))
-        .prefetch(prefetch)
-        .with_options(_options())
     )
+    if cardinality == num_batches:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return batches.prefetch(prefetch).with_options(_options())
 
 
 ReadWindows = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -193,19 +211,48 @@ def unit(frames: tf.Tensor) -> tf.Tensor:
     return values if full_scale == 1.0 else values / full_scale
 
 
-def _check(
-    batch_size: int, seed: int, normalize: str | None, prefetch: int, start_epoch: int
-) -> None:
-    for name, value, least in (
-        ("batch_size", batch_size, 1),
-        ("prefetch", prefetch, 0),
-        ("start_epoch", start_epoch, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be >= {least}, got {value}")
-    order.seed_key(seed)
-    if normalize not in (None, "unit"):
-        raise ValueError(f"normalize must be None or 'unit', got {normalize!r}")
+def scaled(frames: tf.Tensor, scaling: Scaling) -> tf.Tensor:
+    """`Scaling.__call__` in the graph, operation by operation."""
+    values = tf.cast(frames, scaling.computed)
+    if any(scaling.offset):
+        values = values - tf.constant(scaling.offset, scaling.computed)
+    if set(scaling.divisor) != {1.0}:
+        values = values / tf.constant(scaling.divisor, scaling.computed)
+    return tf.cast(values, scaling.dtype)
+
+
+def _check(schedule: BatchSchedule, prefetch: int, start_epoch: int, start_step: int) -> None:
+    for name, value in (("prefetch", prefetch), ("start_epoch", start_epoch)):
+        if value < 0:
+            raise ValueError(f"{name} must be >= 0, got {value}")
+    check_step(start_step, schedule.num_batches)
+
+
+def _window_chooser(
+    schedule: BatchSchedule,
+) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tf.Tensor]:
+    """`BatchSchedule.windows` in the graph: int64 (B,)."""
+    index, count = schedule.shard
+    size, num_windows = schedule.batch_size, schedule.num_windows
+    with tf.device("CPU"):
+        draws = None if schedule.draws is None else tf.constant(schedule.draws)
+
+    def windows(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        first = (step * count + index) * size
+        if schedule.drop_remainder:
+            positions = first + tf.range(size, dtype=tf.int64)
+        else:
+            positions = tf.range(first, tf.minimum(first + size, num_windows))
+        if not schedule.shuffle:
+            return positions
+        if draws is not None:
+            numbers = _encipher(positions, epoch["order"], order.KEY_MAX_INDEX, order.KEY_ROUNDS)
+            return tf.searchsorted(draws, numbers, side="right", out_type=tf.int64)
+        if num_windows <= MAX_STORED_ORDER:
+            return tf.gather(epoch["order"], positions)
+        return _permute(positions, epoch["order"], num_windows)
+
+    return windows
 
 
 def _options() -> Any:
@@ -222,24 +269,30 @@ def _options() -> Any:
     return options
 
 
-def _epoch_orders(seed: int, start_epoch: int, num_windows: int) -> tf.data.Dataset:
-    """One element per pass over it: that epoch's order of windows, or the key to it.
+def _epochs(schedule: BatchSchedule, start_epoch: int, start_step: int) -> tf.data.Dataset:
+    """One element per pass over it: the epoch, its first step, and its order or the key to it.
 
     Of few windows, the whole order: int64 (num_windows,), made once per epoch, because the
     cipher walks thousands of steps for each number in a range far below its block. Of many,
-    the key: uint32 (3,).
+    or where windows are drawn with replacement, the key: uint32 (3,).
     """
+    num_windows = schedule.num_windows
     with tf.device("CPU"):
         next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
 
     @tf.autograph.experimental.do_not_convert
-    def next_order(_: tf.Tensor) -> tf.Tensor:
-        key = _epoch_key(seed, next_epoch.assign_add(1) - 1)
-        if num_windows <= MAX_STORED_ORDER:
-            return _permute(tf.range(num_windows, dtype=tf.int64), key, num_windows)
-        return key
+    def of_next_epoch(_: tf.Tensor) -> dict[str, tf.Tensor]:
+        number = next_epoch.assign_add(1) - 1
+        first_step = tf.where(number == start_epoch, tf.constant(start_step, tf.int64), 0)
+        key = _epoch_key(schedule.seed, number)
+        epoch = {"number": number, "first_step": first_step, "key": key}
+        if schedule.shuffle:
+            stored = schedule.draws is None and num_windows <= MAX_STORED_ORDER
+            every = tf.range(num_windows, dtype=tf.int64)
+            epoch["order"] = _permute(every, key, num_windows) if stored else key
+        return epoch
 
-    return tf.data.Dataset.from_tensors(0).map(next_order)
+    return tf.data.Dataset.from_tensors(0).map(of_next_epoch)
 
 
 def _epoch_key(seed: int, epoch: tf.Tensor) -> tf.Tensor:

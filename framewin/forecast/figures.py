@@ -49,14 +49,14 @@ def write_sheet(path: Path, examples: Sequence[Example]) -> None:
         leads = _lead_times(example)
         top = [*example.inputs, *example.truth]
         bottom = [None] * len(example.inputs) + list(example.forecast)
-        show = _picture_maker(example)
+        show = picture_maker(example)
         rows += [
-            _strip([_caption(f"{lead:+d}" if lead else "0", show(top[0])) for lead in leads]),
-            _strip([show(frame) for frame in top]),
-            _strip([_blank(show(top[0])) if f is None else _marked(show(f)) for f in bottom]),
-            _caption(f"{example.title}: truth above, forecast below", None),
+            strip([caption(f"{lead:+d}" if lead else "0", show(top[0])) for lead in leads]),
+            strip([show(frame) for frame in top]),
+            strip([_blank(show(top[0])) if f is None else marked(show(f)) for f in bottom]),
+            caption(f"{example.title}: truth above, forecast below", None),
         ]
-    iio.imwrite(path, _stack(rows))
+    iio.imwrite(path, stack(rows))
 
 
 def write_gif(path: Path, examples: Sequence[Example]) -> None:
@@ -68,13 +68,13 @@ def write_gif(path: Path, examples: Sequence[Example]) -> None:
     for step, lead in enumerate(_lead_times(examples[0])):
         tops, bottoms = [], []
         for example in examples:
-            show = _picture_maker(example)
+            show = picture_maker(example)
             ahead = step - len(example.inputs)
             is_input = ahead < 0
             tops.append(show(example.inputs[step] if is_input else example.truth[ahead]))
-            bottoms.append(tops[-1] if is_input else _marked(show(example.forecast[ahead])))
+            bottoms.append(tops[-1] if is_input else marked(show(example.forecast[ahead])))
         text = f"input {lead:d}" if lead <= 0 else f"forecast {lead:+d}"
-        pictures.append(_stack([_caption(text, None), _strip(tops), _strip(bottoms)]))
+        pictures.append(stack([caption(text, None), strip(tops), strip(bottoms)]))
     durations = [GIF_FRAME_MILLISECONDS] * (len(pictures) - 1) + [GIF_LAST_FRAME_MILLISECONDS]
     iio.imwrite(path, np.stack(pictures), extension=".gif", duration=durations, loop=0)
 
@@ -83,7 +83,7 @@ def _lead_times(example: Example) -> range:
     return range(1 - len(example.inputs), len(example.truth) + 1)
 
 
-def _picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
+def picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
     """A function from a frame of this window to an RGB picture of a size to look at."""
     seen = np.concatenate([example.inputs, example.truth])[..., : _colours(example.inputs)]
     low, high = float(seen.min()), float(seen.max())
@@ -118,17 +118,18 @@ def _resized(picture: np.ndarray) -> np.ndarray:
     )
 
 
-def _marked(picture: np.ndarray) -> np.ndarray:
-    marked = picture.copy()
-    marked[-2:] = FORECAST_EDGE
-    return marked
+def marked(picture: np.ndarray) -> np.ndarray:
+    """A picture with the line of forecast frames under it."""
+    edged = picture.copy()
+    edged[-2:] = FORECAST_EDGE
+    return edged
 
 
 def _blank(like: np.ndarray) -> np.ndarray:
     return np.full_like(like, BACKGROUND)
 
 
-def _caption(text: str, like: np.ndarray | None) -> np.ndarray:
+def caption(text: str, like: np.ndarray | None) -> np.ndarray:
     """A line of text, as wide as a picture, or as the text where there is none."""
     font = ImageFont.load_default(size=12)
     width = like.shape[1] if like is not None else int(font.getlength(text)) + 2 * MARGIN
@@ -137,13 +138,13 @@ def _caption(text: str, like: np.ndarray | None) -> np.ndarray:
     return np.asarray(image)
 
 
-def _strip(pictures: Sequence[np.ndarray]) -> np.ndarray:
+def strip(pictures: Sequence[np.ndarray]) -> np.ndarray:
     """Pictures of one height, side by side with margins."""
     gap = np.full((pictures[0].shape[0], MARGIN, 3), BACKGROUND, np.uint8)
     return np.concatenate([piece for picture in pictures for piece in (gap, picture)], axis=1)
 
 
-def _stack(rows: Sequence[np.ndarray]) -> np.ndarray:
+def stack(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Rows of any width, one below the other with margins."""
     width = max(row.shape[1] for row in rows) + MARGIN
     padded = []

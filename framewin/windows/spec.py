@@ -125,3 +125,42 @@ class WindowIndex:
         """Rows of the frames of windows (B,): inputs (B, T_in) and predictions (B, T_out)."""
         starts = self.start_rows(windows)[:, np.newaxis]
         return starts + self.spec.input_offsets, starts + self.spec.predict_offsets
+
+    def only(self, kept: np.ndarray) -> WindowIndex:
+        """These windows without some, numbered anew.
+
+        Neighbours that stay make up a run, so memory grows with the number of stretches.
+
+        Args:
+            kept: bool (windows,).
+        """
+        windows = np.flatnonzero(kept)
+        runs = np.searchsorted(self.window_ends, windows, side="right")
+        breaks = np.flatnonzero((np.diff(windows) != 1) | (np.diff(runs) != 0)) + 1
+        firsts = np.concatenate([windows[:1], windows[breaks]])
+        counts = np.diff(np.concatenate([[0], breaks, [len(windows)]]))[: len(firsts)]
+        lengths = (counts - 1) * self.spec.window_stride + self.spec.span
+        return WindowIndex(self.spec, Runs(self.start_rows(firsts), lengths))
+
+    def row_ranges(self) -> Int64Array:
+        """The rows from the first to the last frame of any window: (ranges, 2), half-open.
+
+        They increase and neither overlap nor touch.
+        """
+        ends = self.window_ends
+        counts = np.diff(ends, prepend=0)
+        firsts = self.start_bases + (ends - counts) * self.spec.window_stride
+        ranges = np.stack([firsts, firsts + (counts - 1) * self.spec.window_stride], axis=1)
+        ranges[:, 1] += self.spec.span
+        ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+        return _merged(ranges)
+
+
+def _merged(ranges: Int64Array) -> Int64Array:
+    """Half-open ranges (n, 2) in order of their starts, those that overlap or touch made one."""
+    if len(ranges) == 0:
+        return ranges
+    reached = np.maximum.accumulate(ranges[:, 1])
+    is_first = np.concatenate([[True], ranges[1:, 0] > reached[:-1]])
+    is_last = np.append(is_first[1:], True)
+    return np.stack([ranges[is_first, 0], reached[is_last]], axis=1)

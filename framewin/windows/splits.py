@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +17,56 @@ from framewin.windows.order import EpochOrder
 from framewin.windows.spec import Runs, WindowSpec
 
 ROUNDING = 1e-9
+SPLIT_FILE_VERSION = 1
+
+ClipChoice = str | Sequence[str] | re.Pattern[str]
+"""Clips of a part: a name or glob pattern, several, or a regular expression that is searched."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitTable:
+    """Which rows of a store belong to which part, in a form that can be kept."""
+
+    by: str
+    """`"clip"` or `"time"`."""
+    span: int
+    """Rows of the windows that it was made for; by time, parts are as far apart."""
+    parts: Mapping[str, Runs]
+
+    def to_json(self, clips: ClipTable, identity: str) -> str:
+        """Text of a split file.
+
+        Args:
+            clips: Of the store.
+            identity: Of the store, which is checked when the file is read.
+        """
+        record = {
+            "framewin_split": SPLIT_FILE_VERSION,
+            "store": identity,
+            "by": self.by,
+            "span": self.span,
+            "parts": {name: _in_clips(clips, runs) for name, runs in self.parts.items()},
+        }
+        return json.dumps(record, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, clips: ClipTable, identity: str) -> SplitTable:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: Not a split file, or one of another store.
+        """
+        try:
+            record = json.loads(text)
+            version = record["framewin_split"]
+            if version != SPLIT_FILE_VERSION:
+                raise ValueError(f"is of version {version}, this framewin reads 1; update it")
+            store, by, span, parts = (record[key] for key in ("store", "by", "span", "parts"))
+        except (json.JSONDecodeError, KeyError, TypeError) as exc:
+            raise ValueError(f"is not a split file ({exc!r})") from None
+        if store != identity:
+            raise ValueError("is of another store, or of this one before it changed; split again")
+        return cls(by, span, {name: _in_rows(clips, kept) for name, kept in parts.items()})
 
 
 def split_by_clip(
@@ -81,6 +136,78 @@ def split_by_time(
                 f"part's longest run has {longest}; shorten the window or give it a larger share"
             )
     return parts
+
+
+def split_by_choice(
+    clips: ClipTable, spec: WindowSpec, choices: Mapping[str, ClipChoice]
+) -> dict[str, Runs]:
+    """Give the clips that are named to the parts; clips that no part names are left out.
+
+    Args:
+        clips: All clips of the store.
+        spec: The windows that will be cut.
+        choices: Part name to the clips it gets.
+
+    Raises:
+        ValueError: A name or pattern that no clip has, a clip in two parts, or a part in which
+            no window fits.
+    """
+    owner: dict[int, str] = {}
+    parts: dict[str, Runs] = {}
+    runs = Runs.of(clips)
+    for part, choice in choices.items():
+        members = _members(clips.names, choice)
+        for clip in members:
+            if clip in owner:
+                raise ValueError(
+                    f"clip {clips.names[clip]!r} is in the parts {owner[clip]} and {part}; "
+                    "a clip may be in one"
+                )
+            owner[clip] = part
+        parts[part] = runs[np.isin(clips.segment_clips, members)]
+        if int(parts[part].lengths.max(initial=0)) < spec.span:
+            raise ValueError(f"no window of {spec.span} frames fits into the {part} part")
+    return parts
+
+
+def _members(names: Sequence[str], choice: ClipChoice) -> list[int]:
+    if isinstance(choice, re.Pattern):
+        found = [i for i, name in enumerate(names) if choice.search(name)]
+        if not found:
+            raise ValueError(f"no clip matches {choice.pattern!r}; {_some(names)}")
+        return found
+    places = {name: i for i, name in enumerate(names)}
+    found = []
+    for wanted in [choice] if isinstance(choice, str) else choice:
+        exact = places.get(wanted)
+        matching = (
+            [i for i, name in enumerate(names) if fnmatchcase(name, wanted)]
+            if exact is None
+            else [exact]
+        )
+        if not matching:
+            raise ValueError(f"no clip is called or matches {wanted!r}; {_some(names)}")
+        found += matching
+    return sorted(set(found))
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"there are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _in_clips(clips: ClipTable, runs: Runs) -> list[list[Any]]:
+    """Runs as [clip, first frame in it, end]."""
+    owners = clips.clips_of(runs.starts)
+    begins = runs.starts - clips.clip_starts[owners]
+    rows = zip(owners.tolist(), begins.tolist(), runs.lengths.tolist(), strict=True)
+    return [[clips.names[clip], begin, begin + length] for clip, begin, length in rows]
+
+
+def _in_rows(clips: ClipTable, kept: list[list[Any]]) -> Runs:
+    places = dict(zip(clips.names, clips.clip_starts.tolist(), strict=True))
+    starts = [places[clip] + begin for clip, begin, _ in kept]
+    lengths = [end - begin for _, begin, end in kept]
+    return Runs(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
 
 
 def _check(fractions: Mapping[str, float]) -> None:

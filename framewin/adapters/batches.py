@@ -1,0 +1,134 @@
+"""Batches as numpy arrays by number: for Grain, JAX and loops without a framework.
+
+The adapters that have no graph of their own are made of these.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from framewin.augment import Augment, augment_windows
+from framewin.dataset import FrameWindowDataset
+from framewin.scaling import Normalize
+from framewin.schema import Int64Array
+from framewin.windows.lanes import LaneSchedule
+from framewin.windows.schedule import check_step
+
+Batch = tuple[Any, ...]
+"""Inputs (or `{input_name: inputs}`), targets, weights if the dataset has them, a mask of lanes."""
+
+
+class WindowBatches(Sequence[Batch]):
+    """The batches of some epochs, numbered through: a random-access source.
+
+    Batch i is step `i % steps_per_epoch` of epoch `start_epoch + i // steps_per_epoch`, whoever
+    reads it and in whatever order.
+    """
+
+    def __init__(
+        self,
+        dataset: FrameWindowDataset,
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_remainder: bool = False,
+        normalize: Normalize | None = None,
+        dtype: str | None = None,
+        augment: Any = None,
+        input_name: str | None = None,
+        start_epoch: int = 0,
+        start_step: int = 0,
+        shard: tuple[int, int] = (0, 1),
+        epochs: int = 1,
+        lanes: bool = False,
+    ) -> None:
+        """Number the batches; reads none. Parameters as for `to_tf_dataset`, and:
+
+        Args:
+            epochs: How many epochs to number, the first without its first `start_step` batches.
+            lanes: Row k of each batch goes on where row k of the batch before ended, for
+                stateful models; a mask bool (B,) comes last, True where it does not, so that the
+                state must be cleared. See `framewin.windows.lanes`.
+
+        Raises:
+            ValueError: A parameter out of its range.
+        """
+        self.dataset = dataset
+        self.schedule = dataset.schedule(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_remainder=drop_remainder,
+            shard=shard,
+        )
+        self.lanes: LaneSchedule | None = None
+        if lanes:
+            if tuple(shard) != (0, 1):
+                raise ValueError(f"lanes cannot be sharded, got shard={shard}")
+            self.lanes = LaneSchedule(dataset.index, batch_size, shuffle=shuffle, seed=seed)
+        self.scaling = dataset.scaling(normalize, dtype=dtype)
+        self.augment, self.input_name = augment, input_name
+        self.start_epoch, self.start_step, self.epochs = start_epoch, start_step, epochs
+        for name, value, least in (("start_epoch", start_epoch, 0), ("epochs", epochs, 1)):
+            if value < least:
+                raise ValueError(f"{name} must be >= {least}, got {value}")
+        check_step(start_step, self.steps_per_epoch)
+        if isinstance(augment, Augment):
+            augment.check(dataset.frame_format.shape, dataset.nodata)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of a whole epoch."""
+        return self.schedule.num_batches if self.lanes is None else self.lanes.num_batches
+
+    def __len__(self) -> int:
+        return self.epochs * self.steps_per_epoch - self.start_step
+
+    def __getitem__(self, index: SupportsIndex) -> Batch:  # type: ignore[override]
+        """One batch.
+
+        Raises:
+            IndexError: No such batch.
+        """
+        number = operator.index(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"batch {number} is out of range, there are {len(self)}")
+        epoch, step = divmod(number % len(self) + self.start_step, self.steps_per_epoch)
+        return self.batch(self.start_epoch + epoch, step)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[number] for number in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"WindowBatches({len(self)} batches of {self.schedule.batch_size}, {self.dataset!r})"
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The batch of a step of any epoch >= 0; `epochs` and `start_step` do not matter."""
+        windows = (self.lanes or self.schedule).windows(epoch, step)
+        inputs, targets = self._frames(windows, epoch)
+        weights = (self.dataset.weights_of(targets),) if self.dataset.weighted else ()
+        if self.scaling is not None:
+            inputs, targets = self.scaling(inputs), self.scaling(targets)
+        named = inputs if self.input_name is None else {self.input_name: inputs}
+        resets = () if self.lanes is None else (self.lanes.resets(epoch, step),)
+        return named, targets, *weights, *resets
+
+    def _frames(self, windows: Int64Array, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        inputs, targets = self.dataset.read(windows)[:2]
+        if self.augment is None:
+            return inputs, targets
+        count = inputs.shape[1]
+        frames = augment_windows(
+            self.augment,
+            np.concatenate([inputs, targets], axis=1),
+            seed=self.schedule.seed,
+            epoch=epoch,
+            windows=windows,
+            input_frames=count,
+        )
+        return frames[:, :count], frames[:, count:]

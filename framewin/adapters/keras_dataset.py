@@ -1,0 +1,89 @@
+"""Batches as a `keras.utils.PyDataset`, for every backend of Keras 3."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from framewin.adapters.batches import Batch, WindowBatches
+from framewin.adapters.options import BatchOptions
+from framewin.dataset import FrameWindowDataset
+from framewin.optional import require
+
+keras = require("keras", extra="tensorflow")
+
+
+class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
+    """The batches of one epoch, and of the next one after `on_epoch_end`.
+
+    `fit` shuffles the batches of a PyDataset on its own unless it is told `shuffle=False`. It
+    also looks at some batches before it trains, and ends an epoch for that: every epoch it trains
+    has its own order, but only with `callbacks=[batches.callback()]` is it known which.
+    """
+
+    def __init__(
+        self,
+        dataset: FrameWindowDataset,
+        *,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
+        max_queue_size: int = 10,
+        **options: Unpack[BatchOptions],
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            dataset: The windows.
+            workers: Threads, or processes, that make batches ahead.
+            use_multiprocessing: Processes instead of threads; worth it only for augmentation in
+                Python that holds the interpreter. Each opens the store again.
+            max_queue_size: Batches made ready ahead.
+            **options: As for `to_tf_dataset`, without `prefetch`.
+
+        Raises:
+            ValueError: An option out of its range, or `start_step`: an epoch of Keras is whole.
+        """
+        super().__init__(
+            workers=workers,
+            use_multiprocessing=use_multiprocessing,
+            max_queue_size=max_queue_size,
+        )
+        if options.get("start_step"):
+            raise ValueError(
+                "start_step needs to_tf_dataset or to_batches: every epoch of a PyDataset has "
+                "the same length"
+            )
+        self.batches = WindowBatches(dataset, **options)
+        self.epoch = self.batches.start_epoch
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch."""
+        return self.batches.steps_per_epoch
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __getitem__(self, step: int) -> Batch:
+        """A batch of the present epoch.
+
+        Raises:
+            IndexError: No such step.
+        """
+        return self.batches.batch(self.epoch, step)
+
+    def callback(self) -> Any:
+        """A callback of `fit` that makes its epoch e the epoch e of the order."""
+        return _SameEpoch(self)
+
+    def on_epoch_end(self) -> None:
+        """Go on to the next epoch, which has another order."""
+        self.epoch += 1
+
+
+class _SameEpoch(keras.callbacks.Callback):  # type: ignore[name-defined]
+    def __init__(self, batches: KerasDataset) -> None:
+        super().__init__()
+        self.batches = batches
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self.batches.epoch = epoch

@@ -1,0 +1,60 @@
+"""`framewin show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framewin.cli.output import print_rows, usage_errors
+
+
+def show(
+    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    out: Annotated[Path, typer.Option(help="Picture to write, .png, or .gif of a window.")],
+    window: Annotated[
+        int | None, typer.Option(help="Which window; without it, some frames of every clip.")
+    ] = None,
+    input_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
+    predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
+    frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
+    window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
+    lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
+) -> None:
+    """Draw a window with its clip, frame numbers and files, or all clips with their gaps."""
+    import imageio.v3 as iio
+
+    from framewin.dataset import FrameWindowDataset
+    from framewin.forecast.window_figures import contact_sheet, window_picture
+
+    with usage_errors():
+        if window is None:
+            if out.suffix.lower() != ".png":
+                raise ValueError(f"--out must end in .png for all clips, got {out}")
+            dataset = FrameWindowDataset(path, input_frames=1, predict_frames=1)
+            iio.imwrite(out, contact_sheet(dataset))
+            print_rows([("picture", str(out)), ("clips", f"{len(dataset.clips.names):,}")])
+            return
+        dataset = FrameWindowDataset(
+            path,
+            input_frames=input_frames,
+            predict_frames=predict_frames,
+            frame_step=frame_step,
+            window_stride=window_stride,
+            lead_gap=lead_gap,
+        )
+        if not -len(dataset) <= window < len(dataset):
+            raise ValueError(f"--window {window} is out of range, there are {len(dataset)}")
+    picture = window_picture(dataset, window)
+    picture.save(out)
+    inputs, targets = picture.labels[:input_frames], picture.labels[input_frames:]
+    print_rows(
+        [
+            ("picture", str(out)),
+            ("window", picture.title[0]),
+            ("inputs", " ".join(inputs)),
+            ("targets", " ".join(targets)),
+            ("files", picture.title[1]),
+        ]
+    )

@@ -1,0 +1,182 @@
+"""Pictures of a store: one window with all that is known of it, or some frames of every clip."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+
+from framewin.dataset import FrameWindowDataset, Window
+from framewin.errors import SourceError
+from framewin.forecast.figures import (
+    BACKGROUND,
+    GIF_FRAME_MILLISECONDS,
+    GIF_LAST_FRAME_MILLISECONDS,
+    Example,
+    caption,
+    marked,
+    picture_maker,
+    stack,
+    strip,
+)
+from framewin.metrics import to_unit
+from framewin.schema import TIME_UNITS, ClipTable
+
+CLIPS_SHOWN = 24
+FRAMES_PER_CLIP = 8
+BAR_HEIGHT = 10
+PRESENT = (120, 160, 120)
+MISSING = (220, 70, 60)
+SUFFIXES = (".png", ".gif")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPicture:
+    """A picture of a window; a notebook displays it, `save` writes it."""
+
+    title: tuple[str, ...]
+    """Lines."""
+    labels: tuple[str, ...]
+    """Of each frame, inputs and targets."""
+    frames: tuple[np.ndarray, ...]
+    """RGB pictures, uint8 (h, w, 3); of targets, with a line below."""
+    input_frames: int
+    """How many of them are inputs."""
+
+    def image(self) -> np.ndarray:
+        """Inputs in one row, targets below: uint8 (H, W, 3)."""
+        rows = [caption(line, None) for line in self.title]
+        count = self.input_frames
+        for name, part in (("inputs", slice(count)), ("targets", slice(count, None))):
+            shown, labels = self.frames[part], self.labels[part]
+            rows.append(caption(name, None))
+            rows.append(strip([caption(text, shown[0]) for text in labels]))
+            rows.append(strip(list(shown)))
+        return stack(rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a PNG of all frames, or a GIF that plays them.
+
+        Raises:
+            SourceError: Another suffix.
+        """
+        path = Path(path)
+        if path.suffix.lower() not in SUFFIXES:
+            raise SourceError(f"{path} must end in {' or '.join(SUFFIXES)}")
+        if path.suffix.lower() == ".png":
+            iio.imwrite(path, self.image())
+            return path
+        pictures = [
+            stack([*(caption(line, None) for line in self.title), caption(label, None), frame])
+            for label, frame in zip(self._played_labels(), self.frames, strict=True)
+        ]
+        durations = [GIF_FRAME_MILLISECONDS] * (len(pictures) - 1) + [GIF_LAST_FRAME_MILLISECONDS]
+        iio.imwrite(path, _same_size(pictures), extension=".gif", duration=durations, loop=0)
+        return path
+
+    def _played_labels(self) -> list[str]:
+        kinds = ["input"] * self.input_frames
+        kinds += ["target"] * (len(self.frames) - self.input_frames)
+        return [f"{kind} {label}" for kind, label in zip(kinds, self.labels, strict=True)]
+
+    def _repr_png_(self) -> bytes:
+        data = io.BytesIO()
+        iio.imwrite(data, self.image(), extension=".png")
+        return data.getvalue()
+
+
+def window_picture(dataset: FrameWindowDataset, window: int) -> WindowPicture:
+    """What a window looks like, and which clip, frame numbers, times and files it is.
+
+    Raises:
+        IndexError: No such window.
+    """
+    inputs, targets = dataset[window][:2]
+    where = dataset.window(window)
+    example = Example("", to_unit(inputs), to_unit(targets), to_unit(targets))
+    show = picture_maker(example)
+    numbers = (*where.input_frame_numbers, *where.predict_frame_numbers)
+    return WindowPicture(
+        title=(f"window {window} of {len(dataset)}, clip {where.clip}", *_origins(where)),
+        labels=tuple(_label(number, dataset.clips) for number in numbers),
+        frames=(
+            *(show(frame) for frame in example.inputs),
+            *(marked(show(frame)) for frame in example.truth),
+        ),
+        input_frames=len(inputs),
+    )
+
+
+def contact_sheet(dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN) -> np.ndarray:
+    """A row of frames for each clip, and below it a bar of time in which gaps are red.
+
+    Returns:
+        uint8 (H, W, 3).
+    """
+    clips = dataset.clips
+    rows = []
+    for clip, name in enumerate(clips.names[:max_clips]):
+        first, length = int(clips.clip_starts[clip]), int(clips.clip_lengths[clip])
+        places = np.unique(np.linspace(first, first + length - 1, FRAMES_PER_CLIP).astype(int))
+        frames = to_unit(np.concatenate([_frame(dataset, int(row)) for row in places]))
+        show = picture_maker(Example("", frames, frames, frames))
+        shown = [show(frame) for frame in frames]
+        numbers = clips.frame_numbers(places).tolist()
+        gaps = sum(1 for gap in clips.gaps() if gap.clip == name)
+        rows += [
+            caption(f"{name}: {length} frames, gaps: {gaps}", None),
+            strip([caption(_label(n, clips), shown[0]) for n in numbers]),
+            strip(shown),
+            _time_bar(clips, clip, strip(shown).shape[1]),
+        ]
+    if len(clips.names) > max_clips:
+        rows.append(caption(f"and {len(clips.names) - max_clips} more clips", None))
+    return stack(rows)
+
+
+def _frame(dataset: FrameWindowDataset, row: int) -> np.ndarray:
+    [(_, frame)] = dataset.blocks(row, row + 1)
+    return frame
+
+
+def _time_bar(clips: ClipTable, clip: int, width: int) -> np.ndarray:
+    """From the clip's first frame number to its last: green where frames are, red where not."""
+    rows = clips.clip_starts[clip] + np.arange(clips.clip_lengths[clip])
+    numbers = clips.frame_numbers(rows)
+    expected = (numbers[-1] - numbers[0]) // clips.step + 1
+    at = ((numbers - numbers[0]) // clips.step * width // expected).astype(int)
+    until = (((numbers - numbers[0]) // clips.step + 1) * width // expected).astype(int)
+    bar = np.full((BAR_HEIGHT, width, 3), MISSING, np.uint8)
+    for begin, end in zip(at.tolist(), until.tolist(), strict=True):
+        bar[:, begin:end] = PRESENT
+    # A gap narrower than a pixel is drawn as one.
+    bar[:, at[1:][np.diff(numbers) != clips.step]] = MISSING
+    return bar
+
+
+def _label(number: int, clips: ClipTable) -> str:
+    if clips.time_unit is None:
+        return str(number)
+    per_second = TIME_UNITS[clips.time_unit]
+    time = np.datetime64(number * (10**6 // per_second), "us")
+    return str(time.astype("datetime64[s]" if per_second == 1 else "datetime64[ms]"))[5:]
+
+
+def _origins(where: Window) -> tuple[str, ...]:
+    """Lines with the files, the first and the last where there are many."""
+    files = tuple(dict.fromkeys((*where.input_files, *where.predict_files)))
+    named = files if len(files) <= 2 else (files[0], "...", files[-1])
+    return (" ".join(named),)
+
+
+def _same_size(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    height = max(picture.shape[0] for picture in pictures)
+    width = max(picture.shape[1] for picture in pictures)
+    frames = np.full((len(pictures), height, width, 3), BACKGROUND, np.uint8)
+    for frame, picture in zip(frames, pictures, strict=True):
+        frame[: picture.shape[0], : picture.shape[1]] = picture
+    return frames

@@ -1,0 +1,149 @@
+"""Which windows each batch of each epoch holds: the one answer that every adapter gives.
+
+The order of an epoch is one list of positions, whatever the number of workers. It is cut into
+batches, and the batches are dealt to the shards in turn, so that step s of all shards together
+is one stretch of that list. Where a run was interrupted changes nothing: step s of epoch e is
+computed, not reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from framewin.schema import Int64Array
+from framewin.windows import order
+from framewin.windows.order import EpochOrder
+
+DRAW_LIMIT = order.KEY_MAX_INDEX + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchSchedule:
+    """The batches of every epoch.
+
+    Ten windows in batches of 3, dealt to two shards:
+
+    >>> for index in (0, 1):
+    ...     shard = BatchSchedule(num_windows=10, batch_size=3, shard=(index, 2))
+    ...     [shard.windows(0, step).tolist() for step in range(shard.num_batches)]
+    [[0, 1, 2], [6, 7, 8]]
+    [[3, 4, 5], [9]]
+    """
+
+    num_windows: int
+    """Of the dataset."""
+    batch_size: int
+    """Windows in a batch of one shard."""
+    shuffle: bool = False
+    """A new order in each epoch; without it, every window once, in row order."""
+    seed: int = 0
+    """Chooses the orders, in [0, 2**63)."""
+    drop_remainder: bool = False
+    """Only full batches, and as many for each shard."""
+    shard: tuple[int, int] = (0, 1)
+    """(index, count): this one's place among the shards, and how many there are."""
+    draws: Int64Array | None = field(default=None, repr=False)
+    """What `cumulative_draws` gives: a shuffled epoch then draws with replacement."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be >= 1, got {self.batch_size}")
+        order.seed_key(self.seed)
+        index, count = self.shard
+        if not 0 <= index < count:
+            raise ValueError(
+                f"shard must be (index, count) with 0 <= index < count, got {self.shard}"
+            )
+        if self.drop_remainder and self.batch_size > self.num_windows:
+            raise ValueError(
+                f"batch_size {self.batch_size} is above the number of windows, {self.num_windows}"
+            )
+        if self.num_batches < 1:
+            raise ValueError(
+                f"shard {index} of {count} gets no batch: {self.num_windows} windows make "
+                f"{self._all_batches} of {self.batch_size}; use fewer shards or smaller batches"
+            )
+
+    @property
+    def _all_batches(self) -> int:
+        if self.drop_remainder:
+            return self.num_windows // self.batch_size
+        return -(-self.num_windows // self.batch_size)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of this shard in an epoch."""
+        index, count = self.shard
+        if self.drop_remainder:
+            return self._all_batches // count
+        return -(-(self._all_batches - index) // count)
+
+    def positions(self, step: int) -> Int64Array:
+        """Places in the order of an epoch that a batch takes, (B,).
+
+        Raises:
+            IndexError: No such step.
+        """
+        if not 0 <= step < self.num_batches:
+            raise IndexError(f"step {step} is out of range, an epoch has {self.num_batches}")
+        index, count = self.shard
+        first = (step * count + index) * self.batch_size
+        return np.arange(first, min(first + self.batch_size, self.num_windows), dtype=np.int64)
+
+    def windows(self, epoch: int, step: int) -> Int64Array:
+        """Windows of a batch, (B,).
+
+        Raises:
+            IndexError: No such step.
+        """
+        positions = self.positions(step)
+        if not self.shuffle:
+            return positions
+        if self.draws is not None:
+            return drawn(self.draws, order.epoch_key(self.seed, epoch), positions)
+        return EpochOrder(self.num_windows, seed=self.seed).windows(epoch, positions)
+
+    def place(self, steps_done: int) -> tuple[int, int]:
+        """Epoch and step of the batch that follows after this many."""
+        if steps_done < 0:
+            raise ValueError(f"steps_done must be >= 0, got {steps_done}")
+        return divmod(steps_done, self.num_batches)
+
+
+def check_step(start_step: int, num_batches: int) -> None:
+    """Refuse a first step that an epoch does not have."""
+    if not 0 <= start_step < num_batches:
+        raise ValueError(
+            f"start_step must be in [0, {num_batches}), the steps of an epoch, got {start_step}"
+        )
+
+
+def cumulative_draws(weights: np.ndarray) -> Int64Array:
+    """Running sums of weights as integers up to 2**62, so that draws are exact on any machine.
+
+    Args:
+        weights: (windows,), finite, at least 0, not all 0.
+
+    Raises:
+        ValueError: Weights that are not.
+    """
+    values = np.asarray(weights, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        raise ValueError(
+            "weights must be one finite number >= 0 for each window, not all of them 0; "
+            f"got shape {values.shape}"
+        )
+    sums = np.cumsum(values)
+    # A sum that rounds up to its last one must not give windows of weight 0 a share.
+    scaled: Int64Array = np.rint(np.minimum(sums / sums[-1], 1.0) * DRAW_LIMIT).astype(np.int64)
+    scaled[sums == sums[-1]] = DRAW_LIMIT
+    return scaled
+
+
+def drawn(draws: Int64Array, key: tuple[int, int, int], positions: Int64Array) -> Int64Array:
+    """The windows that an epoch's key draws at positions, same shape."""
+    numbers = order.permute(positions, key, order.KEY_MAX_INDEX, rounds=order.KEY_ROUNDS)
+    found: Int64Array = np.searchsorted(draws, numbers, side="right")
+    return found

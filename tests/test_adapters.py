@@ -1,0 +1,274 @@
+"""Every adapter against the others and against the schedule: the same windows, bit for bit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framewin import Augment, FrameWindowDataset
+from framewin.adapters.batches import WindowBatches
+from tests.conftest import MakeClips, import_or_skip
+
+CLIPS = {"a": [*range(12), *range(20, 29)], "b": range(5), "c": range(40, 60)}
+SHAPE = {"input_frames": 3, "predict_frames": 2}
+OPTIONS = [
+    {"batch_size": 4},
+    {"batch_size": 7, "shuffle": True, "seed": 5},
+    {"batch_size": 4, "shuffle": True, "drop_remainder": True, "shard": (1, 2)},
+    {"batch_size": 5, "shuffle": True, "normalize": "standard", "dtype": "float16"},
+    {"batch_size": 6, "shuffle": True, "augment": Augment(flip_vertical=True, reverse_time=True)},
+    {"batch_size": 4, "shuffle": True, "start_epoch": 3, "input_name": "frames"},
+]
+
+
+@pytest.fixture
+def store(make_store: MakeClips) -> Path:
+    return make_store(CLIPS)
+
+
+@pytest.fixture
+def ds(store: Path) -> FrameWindowDataset:
+    return FrameWindowDataset(store, **SHAPE)
+
+
+def arrays(batch: object) -> list[np.ndarray]:
+    inputs, *others = batch
+    parts = [*inputs.values()] if isinstance(inputs, dict) else [inputs]
+    return [np.asarray(part) for part in (*parts, *others)]
+
+
+def equal(ones: object, others: object) -> bool:
+    pairs = [(arrays(a), arrays(b)) for a, b in zip(ones, others, strict=True)]
+    return all(
+        np.array_equal(a, b) for one, other in pairs for a, b in zip(one, other, strict=True)
+    )
+
+
+def two_epochs(ds: FrameWindowDataset, options: dict) -> list[list]:
+    batches = ds.to_batches(**options)
+    first = options.get("start_epoch", 0)
+    return [
+        [batches.batch(epoch, step) for step in range(batches.steps_per_epoch)]
+        for epoch in (first, first + 1)
+    ]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_numpy_batches_are_the_schedule(ds: FrameWindowDataset, options: dict) -> None:
+    """Batch i of several epochs is the step of the epoch it says, read in any order."""
+    batches = ds.to_batches(**options, epochs=2)
+    expected = [batch for epoch in two_epochs(ds, options) for batch in epoch]
+    assert len(batches) == len(expected)
+    assert equal(batches, expected)
+    assert equal([batches[-1]], [expected[-1]])
+    if "augment" not in options and "normalize" not in options:
+        order = {k: v for k, v in options.items() if k not in ("start_epoch", "input_name")}
+        windows = ds.schedule(**order).windows(options.get("start_epoch", 0), 0)
+        assert equal([batches[0]], [ds.batch(windows)])
+    with pytest.raises(IndexError, match="is out of range, there are"):
+        batches[len(batches)]
+
+
+def test_numpy_batches_resume(ds: FrameWindowDataset) -> None:
+    """From any number of steps on, the rest of the same sequence."""
+    whole = ds.to_batches(batch_size=7, shuffle=True, epochs=3)
+    for done in range(2 * whole.steps_per_epoch):
+        state = ds.state(done, batch_size=7)
+        rest = ds.to_batches(**state, epochs=3 - state["start_epoch"])
+        assert equal(rest, list(whole)[done:])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_tensorflow_gives_the_same(ds: FrameWindowDataset, options: dict) -> None:
+    """Two passes over to_tf_dataset are two epochs of numpy batches."""
+    import_or_skip("tensorflow")
+    batches = ds.to_tf_dataset(**options)
+    for expected in two_epochs(ds, options):
+        assert equal(batches, expected)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_keras_gives_the_same(ds: FrameWindowDataset, options: dict) -> None:
+    """A PyDataset: an epoch by number, the next after on_epoch_end, the end an IndexError."""
+    import_or_skip("keras")
+    batches = ds.to_keras_dataset(**options)
+    for expected in two_epochs(ds, options):
+        assert equal([batches[step] for step in range(len(batches))], expected)
+        message = f"step {len(batches)} is out of range, an epoch has {len(batches)}"
+        with pytest.raises(IndexError, match=message):
+            batches[len(batches)]
+        batches.on_epoch_end()
+    with pytest.raises(ValueError, match="start_step needs to_tf_dataset or to_batches"):
+        ds.to_keras_dataset(batch_size=2, start_step=1)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_keras_fits_from_it(ds: FrameWindowDataset, workers: int) -> None:
+    """Epoch e of fit is epoch e, every batch once; evaluate gives the same loss each time."""
+    keras = import_or_skip("keras")
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Conv3D(1, (2, 1, 1))])
+    model.compile(optimizer="sgd", loss="mse")
+    options = {"batch_size": 4, "normalize": "unit", "workers": workers}
+    training = ds.to_keras_dataset(shuffle=True, **options)
+    scoring = ds.to_keras_dataset(**options)
+    asked = []
+
+    class Asked(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            asked.append(seen[-training.num_batches :])
+
+    seen, batch = [], training.batches.batch
+    training.batches.batch = lambda epoch, step: (seen.append((epoch, step)), batch(epoch, step))[1]
+    callbacks = [training.callback(), Asked()]
+    model.fit(
+        training, epochs=5, initial_epoch=3, verbose=0, shuffle=False, validation_data=scoring,
+        callbacks=callbacks,
+    )  # fmt: skip
+    steps = range(training.num_batches)
+    assert [sorted(epoch) for epoch in asked] == [[(e, s) for s in steps] for e in (3, 4)]
+    losses = {model.evaluate(scoring, verbose=0) for _ in range(3)}
+    assert len(losses) == 1
+    assert model.predict(scoring, verbose=0).shape == (len(ds), 2, 4, 6, 1)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_torch_gives_the_same(ds: FrameWindowDataset, options: dict) -> None:
+    """Each pass over the loader is the next epoch."""
+    import_or_skip("torch")
+    loader = ds.to_torch_loader(**options)
+    for expected in two_epochs(ds, options):
+        assert len(loader) == len(expected)
+        assert equal(loader, expected)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_torch_workers_change_nothing(ds: FrameWindowDataset, kept: bool) -> None:
+    """Two spawned workers take turns: the same batches in the same order, epoch after epoch."""
+    import_or_skip("torch")
+    options = {"batch_size": 4, "shuffle": True, "augment": Augment(flip_vertical=True)}
+    loader = ds.to_torch_loader(**options, num_workers=2, persistent_workers=kept)
+    for expected in two_epochs(ds, options):
+        assert equal(loader, expected)
+
+
+def test_torch_reads_a_dataset_as_it_is(ds: FrameWindowDataset) -> None:
+    """DataLoader(ds) collates windows that are read together."""
+    torch = import_or_skip("torch")
+    loader = torch.utils.data.DataLoader(ds, batch_size=7)
+    expected = [ds.batch(range(i, min(i + 7, len(ds)))) for i in range(0, len(ds), 7)]
+    assert equal(loader, expected)
+
+
+def test_torch_shapes_and_dtypes(ds: FrameWindowDataset) -> None:
+    """channels_first moves C before H and W; bfloat16 is torch's own; resume shortens a pass."""
+    torch = import_or_skip("torch")
+    pytest.importorskip("ml_dtypes")
+    loader = ds.to_torch_loader(
+        batch_size=4, channels_first=True, dtype="bfloat16", normalize="unit", start_step=2
+    )
+    first = next(iter(loader))
+    assert (first[0].shape, first[0].dtype) == ((4, 3, 1, 4, 6), torch.bfloat16)
+    plain = ds.batch(range(8, 12))[0] / 255
+    assert np.abs(first[0].float().numpy()[:, :, 0] - plain[..., 0]).max() < 0.01
+
+
+def test_a_worker_that_fails_says_where(ds: FrameWindowDataset) -> None:
+    """The error of an augmentation reaches the caller with its window, and nothing hangs."""
+    import_or_skip("torch")
+    loader = ds.to_torch_loader(batch_size=4, augment=_broken, num_workers=1)
+    with pytest.raises(ZeroDivisionError, match="while window 0 of epoch 0 was augmented"):
+        list(loader)
+
+
+def _broken(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return window * (1 // 0)
+
+
+def test_grain_takes_both(ds: FrameWindowDataset) -> None:
+    """A dataset is a random-access source of windows, to_batches() one of batches."""
+    grain = import_or_skip("grain")
+    windows = grain.MapDataset.source(ds)
+    assert len(windows) == len(ds)
+    assert equal([windows[3]], [ds[3]])
+    batches = ds.to_batches(batch_size=4, shuffle=True, epochs=2)
+    read = grain.MapDataset.source(batches).to_iter_dataset()
+    assert equal(read, batches)
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_datasets_are_pickled_small(make_store: MakeClips, suffix: str, compression: str) -> None:
+    """A dataset, a part and its batches: a few hundred bytes that open the same windows."""
+    store = make_store(CLIPS, suffix=suffix, converted={"compression": compression})
+    ds = FrameWindowDataset(store, **SHAPE, where="mean > 20")
+    ds.batch(range(len(ds)))
+    parts = ds.split(train=0.5, test=0.5, by="time")
+    for one in (ds, parts["test"]):
+        carried = pickle.dumps(one)
+        again = pickle.loads(carried)
+        assert len(carried) < 10_000
+        assert equal([again.batch(range(len(again)))], [one.batch(range(len(one)))])
+        assert again.statistics() == one.statistics()
+    batches = parts["train"].to_batches(batch_size=2, shuffle=True, normalize="standard")
+    carried = pickle.dumps(batches)
+    assert len(carried) < 10_000
+    assert equal(pickle.loads(carried), batches)
+
+
+def _read_in_child(batches: WindowBatches, queue: object) -> None:
+    queue.put([[part.tobytes() for part in arrays(batch)] for batch in batches])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_child_processes_read_the_same(
+    make_store: MakeClips, method: str, compression: str
+) -> None:
+    """Forked or spawned after frames were read by threads: the same bytes, and an end."""
+    store = make_store(CLIPS, suffix=".h5", converted={"compression": compression})
+    batches = FrameWindowDataset(store, **SHAPE).to_batches(batch_size=4, shuffle=True)
+    expected = [[part.tobytes() for part in arrays(batch)] for batch in batches]
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = context.Process(target=_read_in_child, args=(batches, queue))
+        child.start()
+    assert queue.get(timeout=60) == expected
+    child.join(timeout=60)
+    assert child.exitcode == 0
+
+
+def test_weights_come_third_everywhere(store: Path) -> None:
+    """No-data weights in numpy, TensorFlow and Keras, of the augmented targets."""
+    import_or_skip("tensorflow")
+    ds = FrameWindowDataset(store, **SHAPE, nodata=30, sample_weight="nodata")
+    options = {"batch_size": 8, "augment": Augment(flip_horizontal=True), "normalize": "unit"}
+    plain = ds.to_batches(batch_size=8, augment=Augment(flip_horizontal=True))
+    numpy = ds.to_batches(**options)
+    for (_, targets), batch in zip([(b[0], b[1]) for b in plain], numpy, strict=True):
+        assert np.array_equal(batch[2], (targets[..., 0] != 30).astype("float32"))
+    assert equal(ds.to_tf_dataset(**options), numpy)
+    keras = ds.to_keras_dataset(**options)
+    assert equal([keras[step] for step in range(len(keras))], numpy)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"start_epoch": -1}, "start_epoch must be >= 0, got -1"),
+        ({"start_step": 8}, "start_step must be in [0, 8), the steps of an epoch, got 8"),
+        ({"augment": Augment(turns=True)}, "turns needs square frames, these are 4x6"),
+    ],
+)
+def test_bad_options(ds: FrameWindowDataset, options: dict, message: str) -> None:
+    """Said when the batches are made, not when they are read."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ds.to_batches(batch_size=4, **options)

@@ -1,0 +1,85 @@
+"""Pictures of windows and clips: what is in them, by their pixels and words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset, SourceError
+from framewin.forecast.window_figures import BAR_HEIGHT, MISSING, contact_sheet
+from tests.conftest import MakeClips
+
+CLIPS = {"a": [*range(6), *range(10, 16)], "b": range(6)}
+
+
+@pytest.fixture
+def ds(make_store: MakeClips) -> FrameWindowDataset:
+    return FrameWindowDataset(make_store(CLIPS), input_frames=2, predict_frames=1)
+
+
+def test_a_picture_says_what_it_shows(ds: FrameWindowDataset) -> None:
+    """Clip, files, frame numbers, and the frames themselves, enlarged."""
+    picture = ds.show(5)
+    assert picture.title == (
+        "window 5 of 12, clip a",
+        "a/frame_11.png ... a/frame_13.png",
+    )
+    assert picture.labels == ("11", "12", "13")
+    frame = ds[5][0][0][..., 0]
+    scale = picture.frames[0].shape[0] // frame.shape[0]
+    low, high = ds[5][0].min(), 0
+    shown = picture.frames[0][::scale, ::scale, 0].astype(int)
+    assert np.array_equal(np.argsort(shown, axis=None), np.argsort(frame, axis=None))
+    assert low >= high
+
+
+def test_pictures_are_written(ds: FrameWindowDataset, tmp_path: Path) -> None:
+    """PNG with all frames, GIF with one after the other, and what a notebook asks for."""
+    picture = ds.show(0)
+    assert np.array_equal(iio.imread(picture.save(tmp_path / "w.png")), picture.image())
+    assert len(iio.imread(picture.save(tmp_path / "w.gif"))) == 3
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(SourceError, match=re.escape("w.txt must end in .png or .gif")):
+        picture.save(tmp_path / "w.txt")
+    with pytest.raises(IndexError, match="window 99 is out of range"):
+        ds.show(99)
+
+
+def test_times_are_shown(make_store: MakeClips) -> None:
+    """Where frame numbers are time stamps, month to second."""
+    options = {"frame_regex": r"(?P<time>\d{8}T\d{4})", "time_format": "%Y%m%dT%H%M"}
+    store = make_store({"a": range(3)}, pattern="20260102T030{}.png", converted=options)
+    picture = FrameWindowDataset(store, input_frames=1, predict_frames=1).show(1)
+    assert picture.labels == ("01-02T03:01:00", "01-02T03:02:00")
+
+
+def test_gaps_are_red(ds: FrameWindowDataset) -> None:
+    """A quarter of clip a is missing, nothing of clip b."""
+    sheet = contact_sheet(ds)
+    red = (sheet == MISSING).all(axis=-1)
+    rows = np.flatnonzero(red.any(axis=1))
+    assert len(rows) == BAR_HEIGHT
+    assert red[rows[0]].sum() / sheet.shape[1] == pytest.approx(4 / 16, abs=0.02)
+
+
+def test_the_command(ds: FrameWindowDataset, tmp_path: Path) -> None:
+    """A window, all clips, and what cannot be drawn."""
+    framewin = Path(sys.executable).parent / "framewin"
+
+    def run(*arguments: object) -> subprocess.CompletedProcess:
+        command = [framewin, "show", ds.path, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    shape = ("--input-frames", 2, "--predict-frames", 1)
+    done = run("--window", 5, *shape, "--out", tmp_path / "w.gif")
+    assert "inputs   11 12\ntargets  13\n" in done.stdout
+    assert run("--out", tmp_path / "all.png").returncode == 0
+    assert (tmp_path / "all.png").exists()
+    assert run("--out", tmp_path / "all.gif").returncode == 2
+    assert run("--window", 99, *shape, "--out", tmp_path / "x.png").returncode == 2
