@@ -353,30 +353,48 @@ class FrameWindowDataset:
             IndexError: No such window.
             StoreError: A compressed chunk is damaged.
         """
-        return self.read(self._checked(windows))
+        return self.weigh(*self.read(self._checked(windows)))
 
     def __getitems__(self, windows: Sequence[SupportsIndex]) -> list[tuple[np.ndarray, ...]]:
         """Several windows, each as `ds[window]`: what torch's DataLoader asks for."""
         return list(zip(*self.batch(windows), strict=True))
 
-    def read(self, windows: Int64Array) -> tuple[np.ndarray, ...]:
-        """Like `batch`, for window numbers (B,) that are known to be in [0, len)."""
+    def read(self, windows: Int64Array) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets as they are stored, for window numbers (B,) known to be in [0, len).
+
+        Returns:
+            inputs: stored dtype, (B, input_frames, H, W, C).
+            targets: stored dtype, (B, predict_frames, H, W, C).
+        """
         self._leave_parent()
         inputs, targets = self._index.frame_rows(windows)
         # In one call, so that a chunk that both touch is decoded once.
         frames = self._store.frames.take(np.concatenate([inputs.ravel(), targets.ravel()]))
         shape = self.frame_format.shape
-        parts = (
+        return (
             frames[: inputs.size].reshape(*inputs.shape, *shape),
             frames[inputs.size :].reshape(*targets.shape, *shape),
         )
+
+    def weigh(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+        """A batch with its weights as the third part, if the dataset has them.
+
+        Args:
+            inputs: (B, input_frames, H, W, C), changed in place where no data is NaN.
+            targets: (B, predict_frames, H, W, C), likewise.
+
+        Returns:
+            inputs and targets, with 0 where they are NaN and NaN is no data; weights: float32,
+            (B, predict_frames, H, W).
+        """
         if not self._weighted:
-            return parts
-        weights = self.weights_of(parts[1])
+            return inputs, targets
+        weights = self.weights_of(targets)
         if math.isnan(cast(float, self.nodata)):
             # A loss times 0 is still NaN where the target is.
-            np.nan_to_num(frames, copy=False, nan=0.0, posinf=None, neginf=None)
-        return (*parts, weights)
+            for part in (inputs, targets):
+                part[np.isnan(part)] = 0
+        return inputs, targets, weights
 
     def weights_of(self, targets: np.ndarray) -> np.ndarray:
         """Weights of target pixels: 0 without data in any channel, else 1.
@@ -695,12 +713,14 @@ class FrameWindowDataset:
         """In a forked process, open again what is not mapped: locks and file positions."""
         if self._opened_by != os.getpid():
             if self.mapped is None:
-                self._store = _open(self.path, self._opened_with)
+                # What was checked when it was opened is not checked again by each worker.
+                self._store = _open(self.path, {**self._opened_with, "verify": False})
             self._opened_by = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """How to open it again: frames, mappings, threads and locks are not carried along."""
-        return _reopened, (str(self.path.absolute()), self._opened_with, self._derived)
+        options = {**self._opened_with, "verify": False}
+        return _reopened, (str(self.path.absolute()), options, self._derived)
 
     def _checked(self, windows: Sequence[SupportsIndex]) -> Int64Array:
         """Window numbers in [0, len)."""

@@ -215,6 +215,27 @@ def test_nan_as_no_data(tmp_path: Path) -> None:
     assert np.isfinite(history.history["loss"]).all()
 
 
+def test_nan_as_no_data_in_what_is_decoded(tmp_path: Path) -> None:
+    """Alike in numpy and TensorFlow where frames are read by Python; infinity is a value.
+
+    Once the NaN were replaced before the weights were taken, which then were 1 everywhere.
+    """
+    import_or_skip("tensorflow")
+    data = np.zeros((2, 2, 4), np.float32)
+    data[0, 1, 2], data[1, 1, 2] = np.nan, np.inf
+    np.save(tmp_path / "data.npy", data)
+    options = {"axes": "yxt", "nodata": np.nan, "sample_weight": "nodata"}
+    ds = open_cached(tmp_path / "data.npy", **options)
+    assert ds.mapped is None
+    _, targets, weights = ds.batch([1])
+    [(_, by_batches, from_batches)] = ds.to_batches(batch_size=3)
+    [(_, by_tf, from_tf)] = ds.to_tf_dataset(batch_size=3).as_numpy_iterator()
+    for found, weighed in ((targets, weights), (by_batches[1:2], from_batches[1:2]),
+                           (by_tf[1:2], from_tf[1:2])):  # fmt: skip
+        assert weighed[0, 0].tolist() == [[1, 0], [1, 1]]
+        assert found[0, 0, ..., 0].tolist() == [[0, 0], [0, np.inf]]
+
+
 def test_weights_need_a_no_data_value(make_store: MakeClips) -> None:
     """The error says how to give one; giving one overrides the store's."""
     store = make_store(CLIPS)

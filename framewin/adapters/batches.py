@@ -110,8 +110,7 @@ class WindowBatches(Sequence[Batch]):
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of a step of any epoch >= 0; `epochs` and `start_step` do not matter."""
         windows = (self.lanes or self.schedule).windows(epoch, step)
-        inputs, targets = self._frames(windows, epoch)
-        weights = (self.dataset.weights_of(targets),) if self.dataset.weighted else ()
+        inputs, targets, *weights = self.dataset.weigh(*self._frames(windows, epoch))
         if self.scaling is not None:
             inputs, targets = self.scaling(inputs), self.scaling(targets)
         named = inputs if self.input_name is None else {self.input_name: inputs}
@@ -119,7 +118,7 @@ class WindowBatches(Sequence[Batch]):
         return named, targets, *weights, *resets
 
     def _frames(self, windows: Int64Array, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        inputs, targets = self.dataset.read(windows)[:2]
+        inputs, targets = self.dataset.read(windows)
         if self.augment is None:
             return inputs, targets
         count = inputs.shape[1]

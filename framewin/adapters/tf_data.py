@@ -168,9 +168,7 @@ def _python_reader(dataset: FrameWindowDataset) -> ReadWindows:
     spec, dtype = dataset.spec, dataset.frame_format.dtype
 
     def read(windows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        parts = tf.numpy_function(
-            lambda numbers: dataset.read(numbers)[:2], [windows], (dtype, dtype), stateful=False
-        )
+        parts = tf.numpy_function(dataset.read, [windows], (dtype, dtype), stateful=False)
         for part, frames in zip(parts, (spec.input_frames, spec.predict_frames), strict=True):
             part.set_shape((windows.shape[0], frames, *dataset.frame_format.shape))
         return tuple(parts)

@@ -76,13 +76,14 @@ def verify(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
-    from framewin.conversion.against import compare
     from framewin.stores.verify import verify as run_verify
 
     with show_progress("verifying", quiet) as progress:
         report = run_verify(path, workers=workers, progress=progress)
     damage = list(report.damage)
     if against is not None and not damage:
+        from framewin.conversion.against import compare
+
         with show_progress("comparing", quiet) as progress:
             damage = compare(path, against, workers=workers, progress=progress)
     rate = size_text(report.num_bytes / report.seconds)

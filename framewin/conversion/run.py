@@ -269,7 +269,7 @@ class _Job:
             submit_blocks()
             while running:
                 number, future = running.popleft()
-                self._commit(number, *self._result(number, future, pool))
+                self._commit(number, *self._result(number, future))
                 submit_blocks()
                 begin, end = self.converter.rows(number)
                 done += end - begin
@@ -288,7 +288,7 @@ class _Job:
                 yield number
 
     def _result(
-        self, number: int, future: Future[tuple[int, list[StoredChunk]]], pool: ThreadPoolExecutor
+        self, number: int, future: Future[tuple[int, list[StoredChunk]]]
     ) -> tuple[int, list[StoredChunk]]:
         try:
             return future.result(timeout=STALLED_SECONDS)

@@ -127,13 +127,20 @@ def read_checked(store: ChunkStore, number: int) -> bytes:
         StoreError: They are not those that were written.
     """
     place = store.place(number)
-    data = read_place(place)
-    if len(data) == place.nbytes and google_crc32c.value(data) == store.chunks["crc32c"][number]:
+    data = read_right(place, int(store.chunks["crc32c"][number]))
+    if data is not None:
         return data
     raise StoreError(
         f"{place.path} is damaged: not what was written in {frame_range(store, number)}; convert "
         "it again"
     )
+
+
+def read_right(place: ChunkPlace, crc32c: int) -> bytes | None:
+    """The bytes there; None where they are not all there, or of another checksum."""
+    data = read_place(place)
+    right = len(data) == place.nbytes and google_crc32c.value(data) == crc32c
+    return data if right else None
 
 
 def frame_range(store: ChunkStore, number: int) -> str:

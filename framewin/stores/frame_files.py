@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import google_crc32c
 import numpy as np
 
 from framewin.stores import durable
@@ -17,7 +16,7 @@ from framewin.stores.chunks import (
     ChunkPlace,
     StoredChunk,
     compressed_chunks,
-    read_place,
+    read_right,
     summed_chunks,
 )
 from framewin.stores.durable import DataFile
@@ -101,8 +100,8 @@ class RawFile:
 
     def _is_right(self, chunk: StoredChunk) -> bool:
         offset = self.offset + chunk.number * self._chunk_bytes
-        data = read_place(ChunkPlace(self.path, offset, self._chunk_bytes))
-        return bool(google_crc32c.value(data) == chunk.crc32c)
+        place = ChunkPlace(self.path, offset, self._chunk_bytes)
+        return read_right(place, chunk.crc32c) is not None
 
 
 class ShardFiles:
@@ -214,5 +213,4 @@ class ShardFiles:
         self.offsets[number], self.sizes[number] = offset, chunk.nbytes
         if not path.exists():
             return False
-        data = read_place(ChunkPlace(path, offset, chunk.nbytes))
-        return len(data) == chunk.nbytes and bool(google_crc32c.value(data) == chunk.crc32c)
+        return read_right(ChunkPlace(path, offset, chunk.nbytes), chunk.crc32c) is not None
