@@ -15,11 +15,11 @@ import numpy as np
 from framewin.containers import Column
 from framewin.errors import StoreError
 from framewin.scaling import Normalize, Scaling, make_scaling
-from framewin.schema import ClipTable, FrameFormat, Int64Array
+from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress
 from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
-from framewin.stores.cache import FrameStore, Progress
+from framewin.stores.cache import FrameStore
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage

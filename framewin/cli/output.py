@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
+if TYPE_CHECKING:
+    from framewin.schema import Progress
+
 LINE_SECONDS = 5.0
 SHOWN = 5
-
-Progress = Callable[[int, int], None]
-"""Called with (frames done, frames in all)."""
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.plan import ConversionPlan, Progress, draft_conversion
+from framewin.conversion.plan import ConversionPlan, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
-from framewin.schema import ClipTable, Int64Array
+from framewin.schema import ClipTable, Int64Array, Progress
 from framewin.stores import Store, open_store
 from framewin.stores.chunked import pieces, usable_cores
 

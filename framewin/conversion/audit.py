@@ -9,10 +9,10 @@ from typing import Any
 
 from framewin.conversion.clips import Clip, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
-from framewin.conversion.plan import ConversionPlan, Progress, check_format
+from framewin.conversion.plan import ConversionPlan, check_format
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
 from framewin.errors import FrameFormatError, SourceError
-from framewin.schema import TIME_UNITS, Gap, shown_number
+from framewin.schema import TIME_UNITS, Gap, Progress, shown_number
 from framewin.sources import frame_decoder
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped

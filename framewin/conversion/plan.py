@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,11 @@ from framewin.conversion.clips import (
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import FrameFormatError, SourceError, StoreError
-from framewin.schema import ClipTable, FrameFormat, StoreMeta
+from framewin.schema import ClipTable, FrameFormat, Progress, StoreMeta
 from framewin.sources import is_clip_path
 from framewin.sources.listing import Listing, Skipped, list_frames
 from framewin.stores import durable, format_module, format_of
 from framewin.stores.codecs import Layout
-
-Progress = Callable[[int, int], None]
-"""Called with (frames done, frames in all)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ import numpy as np
 from framewin.conversion.clips import Damaged, FileClip
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.journal import Journal, JournalledBlock
-from framewin.conversion.plan import ConversionPlan, Progress, Target, plan_conversion
+from framewin.conversion.plan import ConversionPlan, Target, plan_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.resume import plan_record, take_up
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
 from framewin.errors import FramewinError, SourceError, StoreError
-from framewin.schema import FrameFormat, Gap
+from framewin.schema import FrameFormat, Gap, Progress
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunked import usable_cores

@@ -18,13 +18,11 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.schema import Int64Array, StoreMeta
+from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import durable
 from framewin.stores.chunked import ChunkedFrames, pieces
 from framewin.stores.mapped import MappedFrames
 
-Progress = Callable[[int, int], None]
-"""Called with (frames done, frames in all)."""
 Rows = Sequence[tuple[int, int]]
 """Half-open ranges of rows, increasing."""
 

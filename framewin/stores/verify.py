@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +16,13 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.schema import shown_number
+from framewin.schema import Progress, shown_number
 from framewin.stores import Store, format_of
 from framewin.stores.chunked import usable_cores
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.durable import tree_bytes
 
 CHUNKS_PER_TASK = 64
-
-Progress = Callable[[int, int], None]
-"""Called with (frames done, frames in all)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,9 +131,7 @@ class Writer:
         """The index at the end of a shard, and its checksum."""
         if isinstance(self.files, ShardFiles):
             self.chunks |= {"offset": self.files.offsets, "nbytes": self.files.sizes}
-        index = shard_index(self.layout, self.chunks, self.meta, shard)
-        checksum: bytes = google_crc32c.value(index).to_bytes(CRC_BYTES, "little")
-        return index + checksum
+        return shard_index(self.layout, self.chunks, self.meta, shard)
 
     def _finish_files(self) -> None:
         if isinstance(self.files, RawFile):
@@ -260,8 +258,7 @@ class ZarrStore:
         path = self.path / shard_name(shard)
         if not path.is_file():
             return False
-        index = shard_index(self.layout, self.chunks, self.meta, shard)
-        expected: bytes = index + google_crc32c.value(index).to_bytes(CRC_BYTES, "little")
+        expected = shard_index(self.layout, self.chunks, self.meta, shard)
         offset = max(0, path.stat().st_size - len(expected))
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
@@ -324,7 +321,8 @@ def shard_name(shard: int) -> str:
 def shard_index(
     layout: Layout, chunks: dict[str, np.ndarray], meta: StoreMeta, shard: int
 ) -> bytes:
-    """Offset and length of every chunk of a shard; of one behind the last frame, all ones."""
+    """What ends a shard: offset and length of every chunk, all ones for one behind the last
+    frame; then the checksum of that."""
     size = _shard_chunks(layout, meta)
     index = np.full((size, 2), -1, dtype="<i8")
     if layout.compressed:
@@ -335,7 +333,9 @@ def shard_index(
         chunk_bytes = (layout.chunk_frames or 1) * meta.frame_format.nbytes
         index[:, 0] = np.arange(size) * chunk_bytes
         index[:, 1] = chunk_bytes
-    return index.tobytes()
+    data = index.tobytes()
+    checksum: bytes = google_crc32c.value(data).to_bytes(CRC_BYTES, "little")
+    return data + checksum
 
 
 def _shard_chunks(layout: Layout, meta: StoreMeta) -> int:
