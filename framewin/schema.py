@@ -14,7 +14,7 @@ Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all) during long work."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FRAME_DTYPES = (
     "uint8",
     "uint16",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.stores import open_store
+from framewin.stores import record as records
+from framewin.stores.zarr_store import RECORD
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
 
 CLIPS = {"cam2": [1, 2, 3, 7, 8], "cam10": [0, 1]}
@@ -156,6 +160,18 @@ class StoreContract:
             path.write_bytes(whole)
         assert verify(store).damage == []
 
+    def test_damaged_names_of_files_are_found(self, make_store: MakeClips) -> None:
+        """When they are asked for, and by verify; frames can be read all the same."""
+        store = make_store(CLIPS, suffix=self.suffix)
+        opened = open_store(store)
+        flip(opened._record.path, opened._record.begin + 5)
+        message = f"{opened._record.path} has damaged values of source_file"
+        assert verify(store).damage == [message]
+        opened = open_store(store)
+        with pytest.raises(StoreError, match=re.escape(message)):
+            opened.source_files(np.array([1]))
+        assert np.array_equal(opened.frames.array, expected_frames((4, 6, 1), "uint8"))
+
     @pytest.mark.parametrize("compression", ["none", "zstd"])
     def test_damaged_frames_are_named(self, make_store: MakeClips, compression: str) -> None:
         """By row, clip and number; a compressed chunk is refused when it is read."""
@@ -216,3 +232,18 @@ def flip(path: Path, offset: int) -> None:
 def change(path: Path, act: Callable[[bytes], bytes]) -> None:
     """Rewrite a file."""
     path.write_bytes(act(path.read_bytes()))
+
+
+def forge(store: Path, change: Callable[[dict], None]) -> None:
+    """Change the record of a store, with checksums that are right."""
+    path = store / RECORD if store.is_dir() else store
+    data, end_bytes = path.read_bytes(), records._END.size
+    _, text_bytes, number_bytes, begin, magic = records._END.unpack(data[-end_bytes:])
+    first = len(data) - end_bytes - number_bytes - text_bytes
+    record = json.loads(data[first : first + text_bytes])
+    change(record)
+    text = json.dumps(record).encode()
+    numbers = data[first + text_bytes : first + text_bytes + number_bytes]
+    checksum = google_crc32c.value(text + numbers)
+    end = records._END.pack(checksum, len(text), number_bytes, begin, magic)
+    path.write_bytes(data[:first] + text + numbers + end)

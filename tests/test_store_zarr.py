@@ -18,9 +18,9 @@ from framewin import FormatVersionError, StoreError, verify
 from framewin.schema import FrameFormat
 from framewin.stores import open_store
 from framewin.stores.codecs import Layout
-from framewin.stores.zarr_store import shard_name
+from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips, import_or_skip
-from tests.store_contract import CLIPS, COMPRESSIONS, StoreContract, expected_frames, flip
+from tests.store_contract import CLIPS, COMPRESSIONS, StoreContract, expected_frames, flip, forge
 
 SHARD = shard_name(0)
 
@@ -80,9 +80,15 @@ def test_chunks_are_about_a_mebibyte() -> None:
 
 
 def edit_settings(store: Path, change: Callable[[dict], None]) -> None:
-    record = json.loads((store / "zarr.json").read_text())
-    change(record["attributes"]["framewin"])
-    (store / "zarr.json").write_text(json.dumps(record))
+    forge(store, lambda record: change(record["attributes"]))
+
+
+def like_version_2(store: Path) -> None:
+    """A store as it was before there were records."""
+    (store / RECORD).unlink()
+    metadata = json.loads((store / "zarr.json").read_text())
+    metadata["attributes"]["framewin"]["format_version"] = 2
+    (store / "zarr.json").write_text(json.dumps(metadata))
 
 
 DAMAGE = {
@@ -109,12 +115,12 @@ DAMAGE = {
     "a newer version": (
         lambda store: edit_settings(store, lambda found: found.update(format_version=99)),
         FormatVersionError,
-        "has format version 99, written by framewin .*; this framewin reads up to 2, update it",
+        "has format version 99, written by framewin .*; this framewin reads up to 3, update it",
     ),
     "an older version": (
-        lambda store: edit_settings(store, lambda found: found.update(format_version=1)),
+        like_version_2,
         FormatVersionError,
-        "has format version 1, .*; this framewin reads version 2, convert the frames again",
+        "has format version 2, .*; this framewin reads version 3, convert the frames again",
     ),
     "another step": (
         lambda store: edit_settings(store, lambda found: found.update(step=2)),
@@ -134,7 +140,22 @@ DAMAGE = {
     "garbled metadata": (
         lambda store: (store / "zarr.json").write_text("{"),
         StoreError,
-        "is not a store that framewin can read .*; convert it again",
+        r"zarr\.json has 1 bytes, expected \d+; the store is damaged, convert it again",
+    ),
+    "no record": (
+        lambda store: (store / RECORD).unlink(),
+        StoreError,
+        r"framewin\.record is missing; convert the frames again",
+    ),
+    "a damaged record": (
+        lambda store: flip(store / RECORD, 200),
+        StoreError,
+        r"framewin\.record is damaged or cut short; convert it again",
+    ),
+    "neither": (
+        lambda store: [(store / name).unlink() for name in (RECORD, "zarr.json")],
+        StoreError,
+        r"is not a store: it holds neither framewin\.record nor zarr\.json",
     ),
     "metadata of format 2 as well": (
         lambda store: (store / ".zgroup").write_text('{"zarr_format": 2}'),

@@ -157,7 +157,8 @@ class Hdf5Codec:
 
 
 def _inflate(data: bytes, out: np.ndarray, window_bits: int) -> None:
-    pixels = zlib.decompress(data, window_bits, out.nbytes)
+    # Bounded, since a few bytes may claim to be any number of pixels.
+    pixels = zlib.decompressobj(window_bits).decompress(data, out.nbytes + 1)
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(pixels, np.uint8)
 
 

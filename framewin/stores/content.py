@@ -6,6 +6,8 @@
     segments/     start_row, first_number          one entry per run without a gap
     chunks/       crc32c, and of compressed chunks offset and nbytes
 
+All of it is in the store's record, too, from which it is read; see `framewin.stores.record`.
+
 The identity is a SHA-256 over all of this but the file names. The checksums of the chunks are
 in it, so two stores of one identity hold the same bytes of frames, and a table that has changed
 is found when the store is opened.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,13 @@ from framewin.errors import FormatVersionError, StoreError
 from framewin.schema import FORMAT_VERSION, ClipTable, FrameFormat, StoreMeta
 from framewin.stores.chunked import pieces
 from framewin.stores.codecs import Layout
+from framewin.stores.record import COLUMN_KINDS, Pieces, Record, pack
 
 ATTRIBUTE = "framewin"
 """Name of the attribute of the root group that holds a store's attributes."""
 DIMENSIONS = ("time", "y", "x", "channel")
-COORDINATES = {"clip": "string", "frame_number": "int64", "source_file": "string"}
+SOURCE_FILE = "source_file"
+COORDINATES = {"clip": "string", "frame_number": "int64", SOURCE_FILE: "string"}
 """Name -> type of what each frame has."""
 TIME = "time"
 """Name of one more coordinate, int64, where frame numbers are time stamps."""
@@ -96,18 +100,62 @@ def coordinates(
 ) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
     """The coordinates in pieces: rows [begin, end) and their values by name."""
     clip_names = np.array(meta.clips.names, _STRING)
-    files = (f"{folder}/{name}" if folder else name for folder, names in source_files
-             for name in names)  # fmt: skip
+    files = paths(source_files)
     for begin, end in pieces(meta.clips.num_frames, COORDINATE_CHUNK):
         rows = np.arange(begin, end)
         numbers = meta.clips.frame_numbers(rows)
         values = {
             "clip": clip_names[meta.clips.clips_of(rows)],
             "frame_number": numbers,
-            "source_file": np.array([next(files) for _ in rows], _STRING),
+            SOURCE_FILE: np.array([next(files) for _ in rows], _STRING),
             TIME: numbers,
         }
         yield begin, end, values
+
+
+def paths(source_files: SourceFiles) -> Iterator[str]:
+    """Path below the source of the file of each frame."""
+    for folder, names in source_files:
+        for name in names:
+            yield f"{folder}/{name}" if folder else name
+
+
+def add_pieces(pieces: Pieces, source_files: SourceFiles) -> None:
+    """The coordinates that cannot be computed from the tables."""
+    pieces.add_texts(SOURCE_FILE, paths(source_files))
+
+
+def packed(
+    begin: int,
+    fields: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    meta: StoreMeta,
+    chunks: Mapping[str, np.ndarray],
+    pieces: Pieces,
+) -> bytes:
+    """The record of a store.
+
+    Args:
+        begin: Byte of its file at which it will begin.
+        fields: What only this format has.
+        settings: The attributes, with the identity.
+        meta: What the store holds.
+        chunks: The table of chunks.
+        pieces: See `add_pieces`.
+    """
+    columns = {
+        f"{table}/{name}": values
+        for table, found in (tables(meta) | {"chunks": dict(chunks)}).items()
+        for name, values in found.items()
+        if values.dtype.kind in COLUMN_KINDS
+    }
+    common = {
+        "attributes": settings,
+        "shape": [meta.clips.num_frames, *meta.frame_format.shape],
+        "dtype": meta.frame_format.dtype,
+        "clips": meta.clips.names,
+    }
+    return pack(begin, {**common, **fields}, columns, pieces)
 
 
 def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) -> str:
@@ -131,39 +179,34 @@ def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) 
         meta.clips.first_numbers,
         *(chunks[name] for name in sorted(chunks)),
     ):
-        digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).data)
+        little = column.dtype.newbyteorder("<")
+        digest.update(np.ascontiguousarray(column).astype(little, copy=False).data)
     return digest.hexdigest()
 
 
-def read(
-    path: Path,
-    settings: Any,
-    frames: tuple[tuple[int, ...], str],
-    column: Callable[[str, str], np.ndarray],
-) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
+def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
     """What a store says of itself: its content, its layout and its table of chunks.
 
     Args:
         path: Of the store, for errors.
-        settings: Its attributes, as found.
-        frames: Shape and dtype name of its frame array.
-        column: Reads a column of a table.
+        record: Its record.
 
     Raises:
-        StoreError: A store whose tables have changed.
+        StoreError: A record that contradicts itself.
         FormatVersionError: A store of another format version.
     """
+    settings, columns = record.fields["attributes"], record.columns
     check_version(path, settings)
-    (num_frames, height, width, channels), dtype = frames
+    num_frames, height, width, channels = record.fields["shape"]
     layout = Layout(**settings["layout"])
     nodata = settings["nodata"]
     meta = StoreMeta(
-        FrameFormat(height, width, channels, dtype),
+        FrameFormat(height, width, channels, record.fields["dtype"]),
         ClipTable(
-            names=tuple(str(name) for name in column("clips", "name")),
-            clip_starts=column("clips", "start_row"),
-            segment_starts=column("segments", "start_row"),
-            first_numbers=column("segments", "first_number"),
+            names=tuple(str(name) for name in record.fields["clips"]),
+            clip_starts=columns["clips/start_row"],
+            segment_starts=columns["segments/start_row"],
+            first_numbers=columns["segments/first_number"],
             num_frames=num_frames,
             step=int(settings["step"]),
             time_unit=settings["time_unit"],
@@ -171,8 +214,7 @@ def read(
         conversion=settings["conversion"],
         nodata=None if nodata is None else float(nodata),
     )
-    names = chunk_columns(layout)
-    chunks = {name: column("chunks", name) for name in names}
+    chunks = {name: columns[f"chunks/{name}"] for name in chunk_columns(layout)}
     num_chunks = -(-num_frames // (layout.chunk_frames or 1))
     if any(values.shape != (num_chunks,) for values in chunks.values()):
         raise StoreError(f"{path} does not list each of its {num_chunks} chunks; convert it again")

@@ -5,14 +5,8 @@ other, each a whole number of frames from byte 0 of the file. So the file can be
 of one frame each, and filled by many threads at once. Compressed frames are compressed in
 threads and handed to HDF5 as finished chunks.
 
-Behind what HDF5 knows of, the file ends with a trailer, which HDF5 ignores: a record of all that
-reading windows takes, and the checksum of every byte that is neither in it nor in a chunk of
-frames. So opening a store is quick, and a damaged file is found out before the HDF5 library sees
-it: on some single flipped bits that hangs.
-
-    record        JSON: attributes, shape, names of clips, ...
-    columns       the tables' numbers, one column behind the other
-    end           crc32c of the two, their lengths, the size of the HDF5 file, a name
+Behind what HDF5 knows of, the file ends with its record, which HDF5 ignores. It has the checksum
+of every byte that is neither in it nor in a chunk of frames.
 """
 
 from __future__ import annotations
@@ -21,7 +15,6 @@ import itertools
 import json
 import os
 import re
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,11 +26,10 @@ import google_crc32c
 import h5py
 import numpy as np
 
-from framewin.containers import reading_hdf5
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
 from framewin.schema import Int64Array, StoreMeta
-from framewin.stores import content, durable
+from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames, pieces
 from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
 from framewin.stores.codecs import Hdf5Codec, Layout
@@ -48,8 +40,6 @@ PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
 """Compression -> number of its HDF5 filter, which hdf5plugin brings."""
 READ_BYTES = 2**24
 
-_END = struct.Struct("<IQQQ8s")
-_MAGIC = b"framewin"
 _HDF5_ERROR = re.compile(r"errno = (\d+), error message = '([^']*)'")
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # What the netCDF library calls a dimension that has no values of its own.
@@ -112,9 +102,11 @@ class Writer:
         self._file = self._create_file()
         self._frames = self._create_frames()
         self.files = self._open_files()
+        self._pieces = record.Pieces()
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
+        content.add_pieces(self._pieces, self.source_files)
         with _system_errors():
             self._write_dimensions()
             self._write_coordinates()
@@ -134,13 +126,12 @@ class Writer:
             settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
             self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
             self._file.close()
-        ranges = self._chunk_ranges()
-        trailer = _trailer(self._path, settings, self.meta, self.chunks, ranges)
+        packed = self._record(settings)
         if isinstance(self.files, RawFile):
-            self._copy_around(self.files, trailer)
+            self._copy_around(self.files, packed)
         else:
             with self._path.open("ab") as file:
-                file.write(trailer)
+                file.write(packed)
 
     def close(self) -> None:
         """See `StoreWriter`."""
@@ -176,14 +167,25 @@ class Writer:
             data = read_place(ChunkPlace(self.site.frames / "0", offset, size))
             self._frames.id.write_direct_chunk((number * self.chunk_frames, 0, 0, 0), data)
 
-    def _copy_around(self, files: RawFile, trailer: bytes) -> None:
+    def _record(self, settings: dict[str, Any]) -> bytes:
+        """The record behind the file that HDF5 has written."""
+        size = self._path.stat().st_size
+        ranges = self._chunk_ranges()
+        fields = {
+            # Of compressed chunks, the table of chunks says where they are.
+            "chunk_ranges": [] if self.layout.compressed else ranges,
+            "rest_crc32c": _rest_checksum(self._path, size, ranges),
+        }
+        return content.packed(size, fields, settings, self.meta, self.chunks, self._pieces)
+
+    def _copy_around(self, files: RawFile, packed: bytes) -> None:
         """Write what HDF5 has before and behind the frames into their file."""
         size = self._path.stat().st_size
         for begin, end in ((0, files.offset), (files.end, size)):
             for first, last in pieces(end - begin, READ_BYTES):
                 data = read_place(ChunkPlace(self._path, begin + first, last - first))
                 files.file.write_at(data, begin + first)
-        files.file.write_at(trailer, size)
+        files.file.write_at(packed, size)
         files.sync()
         durable.move(files.path, self.site.store)
 
@@ -272,20 +274,14 @@ class Writer:
 
 
 class Hdf5Store:
-    """A store, opened for reading from its trailer; HDF5 is only asked for names of files."""
+    """A store, opened for reading from its record."""
 
     def __init__(self, path: Path, cache_bytes: int) -> None:
         self.path = path
-        self._record, columns = _read_trailer(path)
-        names = np.array(self._record["clips"], object)
-        self.meta, self.layout, self.chunks = content.read(
-            path,
-            self._record["attributes"],
-            (tuple(self._record["shape"]), self._record["dtype"]),
-            lambda table, name: names if name == "name" else columns[f"{table}/{name}"],
-        )
-        self.identity: str = self._record["attributes"]["identity"]
-        self._ranges = [(begin, end) for begin, end in self._record["chunk_ranges"]]
+        self._record = _read_record(path)
+        self.meta, self.layout, self.chunks = content.read(path, self._record)
+        self.identity: str = self._record.fields["attributes"]["identity"]
+        self._ranges = [(begin, end) for begin, end in self._record.fields["chunk_ranges"]]
         if self.layout.compressed:
             self._ranges = compressed_ranges(self.chunks)
         self._check_ranges()
@@ -303,10 +299,7 @@ class Hdf5Store:
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
-        first, end = int(rows.min()), int(rows.max()) + 1
-        with reading_hdf5(self.path) as file:
-            files = file["source_file"].asstr()[first:end]
-        return [str(files[row - first]) for row in rows]
+        return self._record.texts(content.SOURCE_FILE, rows)
 
     def place(self, chunk: int) -> ChunkPlace:
         """See `Store`."""
@@ -322,13 +315,14 @@ class Hdf5Store:
 
     def check_rest(self) -> Iterator[str]:
         """See `Store`."""
-        found = _rest_checksum(self.path, self._record["hdf5_bytes"], self._ranges)
-        if found != self._record["rest_crc32c"]:
+        found = _rest_checksum(self.path, self._record.begin, self._ranges)
+        if found != self._record.fields["rest_crc32c"]:
             yield f"{self.path} was changed outside its frames"
+        yield from self._record.check()
 
     def _check_ranges(self) -> None:
         """Refuse chunks that lie outside the file or in one another."""
-        bounds = [0, *itertools.chain.from_iterable(self._ranges), self._record["hdf5_bytes"]]
+        bounds = [0, *itertools.chain.from_iterable(self._ranges), self._record.begin]
         size = sum(end - begin for begin, end in self._ranges)
         if sorted(bounds) != bounds or (
             not self.layout.compressed and size < self.meta.frame_bytes
@@ -360,72 +354,23 @@ def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _trailer(
-    path: Path,
-    settings: dict[str, Any],
-    meta: StoreMeta,
-    chunks: dict[str, np.ndarray],
-    chunk_ranges: list[tuple[int, int]],
-) -> bytes:
-    tables = content.tables(meta) | {"chunks": chunks}
-    columns = {
-        f"{table}/{name}": values
-        for table, found in tables.items()
-        for name, values in found.items()
-        if values.dtype.kind in "iu"
-    }
-    size = path.stat().st_size
-    record = {
-        "attributes": settings,
-        "shape": [meta.clips.num_frames, *meta.frame_format.shape],
-        "dtype": meta.frame_format.dtype,
-        "clips": meta.clips.names,
-        "columns": {name: [values.dtype.str, len(values)] for name, values in columns.items()},
-        # Of compressed chunks, the table of chunks says where they are.
-        "chunk_ranges": chunk_ranges if "offset" not in chunks else [],
-        "hdf5_bytes": size,
-        "rest_crc32c": _rest_checksum(path, size, chunk_ranges),
-    }
-    text = json.dumps(record).encode()
-    numbers = b"".join(values.tobytes() for values in columns.values())
-    checksum = google_crc32c.value(text + numbers)
-    return text + numbers + _END.pack(checksum, len(text), len(numbers), size, _MAGIC)
-
-
-def _read_trailer(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The record and the columns at the end of a store."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size == 0:
-            raise StoreError(f"{path} is empty; expected a store made by framewin convert")
-        file.seek(max(0, size - _END.size))
-        end = file.read()
-        checksum, text_bytes, number_bytes, hdf5_bytes, magic = (
-            _END.unpack(end) if len(end) == _END.size else (0, 0, 0, 0, b"")
-        )
-        if magic != _MAGIC or hdf5_bytes + text_bytes + number_bytes + _END.size != size:
-            raise _not_whole(path)
-        file.seek(hdf5_bytes)
-        data = file.read(text_bytes + number_bytes)
-    if google_crc32c.value(data) != checksum:
-        raise _not_whole(path)
-    record = json.loads(data[:text_bytes])
-    columns = {}
-    for name, (dtype, length) in record["columns"].items():
-        columns[name] = np.frombuffer(data, dtype, length, text_bytes)
-        text_bytes += columns[name].nbytes
-    return record, columns
+def _read_record(path: Path) -> record.Record:
+    """The record at the end of a store."""
+    if path.stat().st_size == 0:
+        raise StoreError(f"{path} is empty; expected a store made by framewin convert")
+    try:
+        return record.read(path)
+    except record.NotWholeError:
+        raise _not_whole(path) from None
 
 
 def _not_whole(path: Path) -> StoreError:
-    """The error for a file without a trailer that is right."""
+    """The error for a file without a record that is right."""
     with path.open("rb") as file:
         is_hdf5 = file.read(len(_SIGNATURE)) == _SIGNATURE
-        file.seek(max(0, path.stat().st_size - len(_MAGIC)))
-        is_ours = file.read() == _MAGIC
     if not is_hdf5:
         return StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
-    if is_ours:
+    if record.ends_with_name(path):
         return StoreError(f"{path} is damaged or cut short; convert it again")
     return StoreError(
         f"{path} was not made by framewin convert, or is cut short; name the array with the "

@@ -7,8 +7,8 @@ full is padded with zeros, which no reader sees.
 
 Compressed frames lie in shards of about 64 MiB of pixels; each chunk is followed by its crc32c.
 
-The root's attributes list every file with its size and crc32c, and its own zarr.json is written
-in one form only, with a checksum of itself, so that `verify` finds any changed byte.
+Beside the arrays lies the store's record, which other readers do not look at. It lists every other
+file with its size and crc32c, so that `verify` finds any changed byte.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-import zarr
-from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from framewin.errors import FramewinError, StoreError
 from framewin.schema import Int64Array, StoreMeta
-from framewin.stores import content, durable
+from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames
 from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
@@ -37,10 +35,10 @@ from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
 
 METADATA = "zarr.json"
+RECORD = "framewin.record"
 SHARD_BYTES = 2**26
 
 _INDEX_ENTRY_BYTES = 16
-_NO_CHECKSUM = "0" * 2 * CRC_BYTES
 # Files that would make the folder a group of format 2 as well.
 _FORMAT_2_FILES = (".zgroup", ".zattrs", ".zarray", ".zmetadata")
 
@@ -78,14 +76,18 @@ class Writer:
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         self.group: Any = None
         self.files = self._open_files()
+        self._pieces = record.Pieces()
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
+        content.add_pieces(self._pieces, self.source_files)
         self._create_frames()
         self._write_coordinates()
         columns = content.tables(self.meta) | {"chunks": self.chunks}
         for table, values in columns.items():
             self._create_table(table, values)
+        import zarr
+
         with warnings.catch_warnings():
             # Consolidated metadata is an extension of Zarr v3; xarray warns where it is missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
@@ -99,10 +101,12 @@ class Writer:
             self.group["chunks"][name][:] = values
         settings = content.attributes(self.meta, self.layout)
         settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
-        settings["files"] = _list_files(root)
-        record = json.loads((root / METADATA).read_text())
-        record["attributes"][content.ATTRIBUTE] = settings
-        (root / METADATA).write_bytes(_sealed(record))
+        metadata = json.loads((root / METADATA).read_text())
+        metadata["attributes"][content.ATTRIBUTE] = settings
+        (root / METADATA).write_text(json.dumps(metadata, indent=1))
+        fields = {"files": _list_files(root)}
+        packed = content.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
+        (root / RECORD).write_bytes(packed)
 
     def close(self) -> None:
         """Nothing but the files of frames stays open."""
@@ -143,6 +147,9 @@ class Writer:
             durable.move(path, self.site.store / shard_name(int(path.name)))
 
     def _create_frames(self) -> None:
+        # Not needed for reading, and slow to import.
+        import zarr
+
         num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
         shard_frames = _shard_chunks(self.layout, self.meta) * self.chunk_frames
         self.group = zarr.create_group(
@@ -187,30 +194,22 @@ class Writer:
 
 
 class ZarrStore:
-    """A store, opened for reading."""
+    """A store, opened for reading from its record."""
 
-    def __init__(self, path: Path, group: Any, cache_bytes: int, *, whole: bool) -> None:
-        """Read what stands beside the frames; with `whole`, check that all files are there."""
+    def __init__(self, path: Path, cache_bytes: int, *, whole: bool) -> None:
+        """Read the record; with `whole`, check that all files are there."""
         self.path = path
-        self._group = group
-        self._settings = group.attrs.get(content.ATTRIBUTE)
-        content.check_version(path, self._settings)
-        if whole:
-            self._check_sizes()
-        frames = group["frames"]
-        self.meta, self.layout, self.chunks = content.read(
-            path,
-            self._settings,
-            (frames.shape, frames.dtype.name),
-            lambda table, name: group[table][name][:],
-        )
+        self._record = _read_record(path)
+        self.meta, self.layout, self.chunks = content.read(path, self._record)
+        self.identity: str = self._record.fields["attributes"]["identity"]
+        self._files: dict[str, list[int | None]] = self._record.fields["files"]
         self._shard_chunks = _shard_chunks(self.layout, self.meta)
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
         self._cache_bytes = cache_bytes
-        if whole and not self.layout.compressed and not self._index_is_right(0):
-            raise StoreError(
-                f"{path / shard_name(0)} has chunks that are missing or moved; convert it again"
-            )
+        self._check_names()
+        if whole:
+            self._check_sizes()
+            self._check_shards()
 
     @cached_property
     def frames(self) -> MappedFrames | ChunkedFrames:
@@ -220,16 +219,9 @@ class ZarrStore:
         shard = self.path / shard_name(0)
         return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
 
-    @property
-    def identity(self) -> str:
-        """SHA-256 of the store's content."""
-        return str(self._settings["identity"])
-
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
-        first, end = int(rows.min()), int(rows.max()) + 1
-        files = self._group["source_file"][first:end]
-        return [str(files[row - first]) for row in rows]
+        return self._record.texts(content.SOURCE_FILE, rows)
 
     def place(self, chunk: int) -> ChunkPlace:
         """See `Store`."""
@@ -246,10 +238,8 @@ class ZarrStore:
 
     def check_rest(self) -> Iterator[str]:
         """See `Store`."""
-        yield from _changed_files(self.path, self._settings["files"])
-        metadata = (self.path / METADATA).read_bytes()
-        if metadata != _sealed(json.loads(metadata)):
-            yield f"{self.path / METADATA} was changed"
+        yield from _changed_files(self.path, self._files)
+        yield from self._record.check()
         for shard in range(-(-len(self.chunks["crc32c"]) // self._shard_chunks)):
             if not self._index_is_right(shard):
                 yield f"{self.path / shard_name(shard)} has a damaged index of its chunks"
@@ -263,14 +253,22 @@ class ZarrStore:
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
 
+    def _check_names(self) -> None:
+        """Refuse a store that reaches outside itself."""
+        places = [Path(name) for name in self._files]
+        for place in places:
+            if ".." in place.parts or place.is_absolute():
+                raise StoreError(f"{self.path / place} lies outside of the store")
+        for place in {place for name in places for place in (name, *name.parents)} - {Path()}:
+            if (self.path / place).is_symlink():
+                raise StoreError(
+                    f"{self.path / place} is a link; a store must not reach outside itself"
+                )
+
     def _check_sizes(self) -> None:
-        """Refuse a store of which a file is missing or of another size: it could not be mapped."""
-        for name, (size, _) in self._settings["files"].items():
+        """Refuse a store of which a file is missing or of another size."""
+        for name, (size, _) in self._files.items():
             path = self.path / name
-            if ".." in Path(name).parts or Path(name).is_absolute():
-                raise StoreError(f"{path} lies outside of the store")
-            if path.is_symlink():
-                raise StoreError(f"{path} is a link; a store must not reach outside itself")
             found = path.stat().st_size if path.is_file() else 0
             if found != size:
                 raise StoreError(
@@ -278,28 +276,70 @@ class ZarrStore:
                     "convert it again"
                 )
 
+    def _check_shards(self) -> None:
+        """Refuse shards that are too short for their chunks: they could not be mapped."""
+        for shard in range(self._num_shards):
+            path = self.path / shard_name(shard)
+            size = self._files.get(shard_name(shard), [0])[0] or 0
+            if self._end_of_chunks(shard) + self._index_bytes != size:
+                raise StoreError(f"{path} has chunks outside of the file; convert it again")
+        if not self.layout.compressed and not self._index_is_right(0):
+            raise StoreError(
+                f"{self.path / shard_name(0)} has chunks that are missing or moved; convert it "
+                "again"
+            )
+
+    @property
+    def _num_shards(self) -> int:
+        return -(-len(self.chunks["crc32c"]) // self._shard_chunks)
+
+    @property
+    def _index_bytes(self) -> int:
+        return self._shard_chunks * _INDEX_ENTRY_BYTES + CRC_BYTES
+
+    def _end_of_chunks(self, shard: int) -> int:
+        """Where the index of a shard begins; its chunks stand one behind the other."""
+        if not self.layout.compressed:
+            chunk_bytes = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
+            return self._shard_chunks * chunk_bytes
+        part = slice(shard * self._shard_chunks, (shard + 1) * self._shard_chunks)
+        offsets, sizes = self.chunks["offset"][part], self.chunks["nbytes"][part] + CRC_BYTES
+        ends = np.cumsum(sizes)
+        if (sizes <= CRC_BYTES).any() or (offsets != ends - sizes).any():
+            return -1
+        return int(ends[-1])
+
 
 def open_store(path: Path, *, cache_bytes: int) -> ZarrStore:
     """See `framewin.stores.open_store`."""
     with _one_error(path):
-        return _open(path, cache_bytes, whole=True)
+        return ZarrStore(path, cache_bytes, whole=True)
 
 
 def open_damaged(path: Path) -> ZarrStore:
     """A store to be verified: its files may be missing or of another size."""
     with _one_error(path):
-        return _open(path, 0, whole=False)
+        return ZarrStore(path, 0, whole=False)
 
 
-def _open(path: Path, cache_bytes: int, *, whole: bool) -> ZarrStore:
+def _read_record(path: Path) -> record.Record:
+    """The record of a store, or the reason why there is none."""
     for name in _FORMAT_2_FILES:
         if (path / name).exists():
             raise StoreError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
                 'array with the frames, as in FrameWindowDataset(path, array="data")'
             )
-    group = zarr.open_group(path, mode="r", zarr_format=3)
-    return ZarrStore(path, group, cache_bytes, whole=whole)
+    file = path / RECORD
+    if file.is_symlink():
+        raise StoreError(f"{file} is a link; a store must not reach outside itself")
+    if file.is_file():
+        return record.read(file)
+    if not (path / METADATA).is_file():
+        raise StoreError(f"{path} is not a store: it holds neither {RECORD} nor {METADATA}")
+    settings = json.loads((path / METADATA).read_bytes()).get("attributes", {})
+    content.check_version(path, settings.get(content.ATTRIBUTE))
+    raise StoreError(f"{file} is missing; convert the frames again")
 
 
 @contextmanager
@@ -308,7 +348,7 @@ def _one_error(path: Path) -> Iterator[None]:
         yield
     except FramewinError:
         raise
-    # Damaged metadata can make zarr raise nearly anything.
+    # A damaged record can hold nearly anything.
     except Exception as exc:
         raise content.unreadable(path, exc) from exc
 
@@ -349,6 +389,8 @@ def _shard_chunks(layout: Layout, meta: StoreMeta) -> int:
 
 def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
     """The codecs by which zarr-python reads what `ZarrCodec` writes."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
     if not layout.compressed:
         return None
     codec: Any
@@ -368,11 +410,11 @@ def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
 
 
 def _list_files(root: Path) -> dict[str, list[int | None]]:
-    """Every file of a store but its root metadata: size, and crc32c but for shards of frames."""
+    """Every file of a store but its record: size, and crc32c but for shards of frames."""
     found: dict[str, list[int | None]] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if path.is_file() and name != METADATA:
+        if path.is_file():
             # The chunks of frames have checksums of their own.
             is_shard = name.startswith("frames/c/")
             checksum = None if is_shard else google_crc32c.value(path.read_bytes())
@@ -383,7 +425,7 @@ def _list_files(root: Path) -> dict[str, list[int | None]]:
 def _changed_files(root: Path, listed: dict[str, list[int | None]]) -> Iterator[str]:
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if not path.is_dir() and name not in (METADATA, *listed):
+        if not path.is_dir() and name not in (RECORD, *listed):
             yield f"{path} does not belong to the store"
     for name, (size, checksum) in listed.items():
         path = root / name
@@ -393,16 +435,3 @@ def _changed_files(root: Path, listed: dict[str, list[int | None]]) -> Iterator[
             yield f"{path} has {path.stat().st_size} bytes, expected {size}"
         elif checksum is not None and google_crc32c.value(path.read_bytes()) != checksum:
             yield f"{path} was changed"
-
-
-def _sealed(record: dict[str, Any]) -> bytes:
-    """Group metadata in the one form that framewin writes, with a checksum of itself inside."""
-    settings = record["attributes"][content.ATTRIBUTE]
-    settings["crc32c"] = _NO_CHECKSUM
-    checksum = google_crc32c.value(_json(record))
-    settings["crc32c"] = f"{checksum:0{len(_NO_CHECKSUM)}x}"
-    return _json(record)
-
-
-def _json(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, indent=1, sort_keys=True).encode()

@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import resource
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import google_crc32c
 import h5py
 import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, FramewinError, StoreError, verify
-from framewin.stores import hdf5_store, open_store
+from framewin.stores import open_store
+from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips
-from tests.store_contract import CLIPS, expected_frames
+from tests.store_contract import CLIPS, expected_frames, forge
 
 LAYOUTS = [(s, c) for s in (".zarr", ".h5") for c in ("none", "gzip")]
 MUTATIONS = int(os.environ.get("FRAMEWIN_FAULTS_MUTATIONS", "150"))
@@ -121,29 +119,11 @@ def is_refused(store: Path) -> bool:
         return True
 
 
-def forge(store: Path, change: Callable[[dict], None]) -> None:
-    """Change the record of an HDF5 store, with checksums that are right."""
-    data = store.read_bytes()
-    _, text_bytes, number_bytes, size, magic = hdf5_store._END.unpack(data[-hdf5_store._END.size :])
-    record = json.loads(data[size : size + text_bytes])
-    change(record)
-    text = json.dumps(record).encode()
-    numbers = data[size + text_bytes : size + text_bytes + number_bytes]
-    end = hdf5_store._END.pack(
-        google_crc32c.value(text + numbers), len(text), number_bytes, size, magic
-    )
-    store.write_bytes(data[:size] + text + numbers + end)
-
-
 FORGERIES = {
     "2**60 frames": lambda record: record.update(shape=[2**60, 4, 6, 1]),
     "no frame": lambda record: record.update(shape=[0, 4, 6, 1]),
     "huge frames": lambda record: record.update(shape=[7, 2**31, 2**31, 1]),
     "an unknown dtype": lambda record: record.update(dtype="object"),
-    "frames behind the end": lambda record: record.update(chunk_ranges=[[2**40, 2**40 + 168]]),
-    "frames before the beginning": lambda record: record.update(chunk_ranges=[[-168, 0]]),
-    "too few frames": lambda record: record.update(chunk_ranges=[[2064, 2070]]),
-    "no range": lambda record: record.update(chunk_ranges=[]),
     "another codec": lambda record: record["attributes"]["layout"].update(compression="pickle"),
     "columns without end": lambda record: record["columns"].update(
         {"clips/start_row": ["<i8", -1]}
@@ -151,14 +131,36 @@ FORGERIES = {
     "objects": lambda record: record["columns"].update({"clips/start_row": ["|O", 2]}),
     "no columns": lambda record: record.update(columns={}),
     "no attributes": lambda record: record.update(attributes=None),
+    "no pieces": lambda record: record.update(pieces=[]),
+    "no such pieces": lambda record: record.update(pieces=["source_file", "other"]),
+    "floats": lambda record: record["columns"].update({"clips/start_row": ["<f8", 1]}),
+}
+HDF5_FORGERIES = {
+    "frames behind the end": lambda record: record.update(chunk_ranges=[[2**40, 2**40 + 168]]),
+    "frames before the beginning": lambda record: record.update(chunk_ranges=[[-168, 0]]),
+    "too few frames": lambda record: record.update(chunk_ranges=[[2064, 2070]]),
+    "no range": lambda record: record.update(chunk_ranges=[]),
+}
+ZARR_FORGERIES = {
+    "no files": lambda record: record.update(files={}),
+    "files that are none": lambda record: record.update(files={"frames": [4096, None]}),
+    "a shard of another size": lambda record: record["files"].update({shard_name(0): [5, None]}),
+    "a file elsewhere": lambda record: record["files"].update({"/etc/hostname": [1, 1]}),
 }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_records(make_store: MakeClips, forgery: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "forgery"),
+    [
+        *((suffix, name) for suffix in (".zarr", ".h5") for name in FORGERIES),
+        *((".h5", name) for name in HDF5_FORGERIES),
+        *((".zarr", name) for name in ZARR_FORGERIES),
+    ],
+)
+def test_forged_records(make_store: MakeClips, suffix: str, forgery: str) -> None:
     """Checksums that are right do not make claims true."""
-    store = make_store(CLIPS, suffix=".h5")
-    forge(store, FORGERIES[forgery])
+    store = make_store(CLIPS, suffix=suffix)
+    forge(store, (FORGERIES | HDF5_FORGERIES | ZARR_FORGERIES)[forgery])
     with pytest.raises(StoreError) as caught:
         open_store(store)
     assert "\n" not in str(caught.value)
@@ -173,6 +175,16 @@ def test_links_out_of_a_store(make_store: MakeClips, tmp_path: Path) -> None:
     shard.symlink_to(outside)
     with pytest.raises(StoreError, match="is a link; a store must not reach outside itself"):
         open_store(store)
+    shard.unlink()
+    shutil.move(outside, shard)
+    for name in (RECORD, "frames"):
+        shutil.move(store / name, outside)
+        (store / name).symlink_to(outside)
+        with pytest.raises(StoreError, match=f"{name} is a link; a store must not reach outside"):
+            open_store(store)
+        (store / name).unlink()
+        shutil.move(outside, store / name)
+    open_store(store)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["frames"] = h5py.SoftLink("/elsewhere")
     with pytest.raises(StoreError, match="was not made by framewin convert"):
@@ -182,9 +194,6 @@ def test_links_out_of_a_store(make_store: MakeClips, tmp_path: Path) -> None:
 def test_names_out_of_a_store(make_store: MakeClips) -> None:
     """A list of files must not name others than the store's own."""
     store = make_store(CLIPS)
-    record = json.loads((store / "zarr.json").read_text())
-    files = record["attributes"]["framewin"]["files"]
-    files["../clips-frames/cam2/frame_1.png"] = [1, 1]
-    (store / "zarr.json").write_text(json.dumps(record))
+    forge(store, lambda record: record["files"].update({"../clips-frames/1.png": [1, 1]}))
     with pytest.raises(StoreError, match=r"\.\./.* lies outside of the store"):
         open_store(store)

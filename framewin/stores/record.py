@@ -1,0 +1,195 @@
+"""What reading a store takes, in one piece that framewin alone reads.
+
+A store is opened from its record, not through the library of its format: it is quick, the same in
+every format, and nothing that a stranger wrote or a disk changed reaches those libraries, which
+hang on some flipped bits and allocate what a file claims to hold. In Zarr the record is a file
+of its own, in HDF5 it stands at the end, behind what HDF5 knows of.
+
+    pieces        columns with a value per frame, some thousand rows a piece, compressed
+    fields        JSON: attributes, shape, names of clips, ...
+    columns       the tables' numbers, one column behind the other
+    end           crc32c of fields and columns, their lengths, where the record begins, a name
+
+Only the pieces that are asked for are read; their checksums are among the columns.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from framewin.errors import StoreError
+from framewin.schema import Int64Array
+from framewin.stores.chunks import ChunkPlace, read_place, read_right
+
+PIECE_ROWS = 2**12
+MAX_PIECE_BYTES = 2**27
+COLUMN_KINDS = "iu"
+"""Kinds of dtypes that columns may have: integers."""
+
+_END = struct.Struct("<IQQQ8s")
+_MAGIC = b"framewin"
+# Per piece; where they lie follows, because they stand one behind the other.
+_PIECE_BYTES, _PIECE_CRC32C = "nbytes", "crc32c"
+_LEVEL = 6
+
+
+class NotWholeError(StoreError):
+    """A file without a record at its end, or with one that was changed."""
+
+
+class Pieces:
+    """Columns with a text for each frame, compressed as they come."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, list[bytes]] = {}
+
+    def add_texts(self, name: str, values: Iterable[str]) -> None:
+        """Add all texts of a column, in the order of rows; none may hold a NUL."""
+        texts = iter(values)
+        found = self._data.setdefault(name, [])
+        while piece := list(islice(texts, PIECE_ROWS)):
+            found.append(zlib.compress("\0".join(piece).encode(), _LEVEL))
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Sizes and checksums, as columns of the record."""
+        found: dict[str, np.ndarray] = {}
+        for name, pieces in self._data.items():
+            sums = [google_crc32c.value(piece) for piece in pieces]
+            found[f"{name}/{_PIECE_BYTES}"] = np.array([len(piece) for piece in pieces], np.int64)
+            found[f"{name}/{_PIECE_CRC32C}"] = np.array(sums, np.uint32)
+        return found
+
+    def __bytes__(self) -> bytes:
+        return b"".join(piece for pieces in self._data.values() for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record that was read; its checksum was right."""
+
+    path: Path
+    """The file that it stands in."""
+    begin: int
+    """Its first byte there."""
+    fields: dict[str, Any]
+    columns: dict[str, np.ndarray]
+
+    def texts(self, name: str, rows: Int64Array) -> list[str]:
+        """The texts of a column that has one for each frame.
+
+        Raises:
+            StoreError: They are damaged.
+        """
+        rows = np.asarray(rows)
+        pieces = {int(number): self._piece(name, int(number)) for number in set(rows // PIECE_ROWS)}
+        try:
+            return [pieces[row // PIECE_ROWS][row % PIECE_ROWS] for row in rows.tolist()]
+        except IndexError:
+            raise StoreError(f"{self.path} lacks some of {name}; convert it again") from None
+
+    def check(self) -> Iterator[str]:
+        """Check the pieces; yields a line for each column that is damaged."""
+        for name in self.fields["pieces"]:
+            sums = self.columns[f"{name}/{_PIECE_CRC32C}"].tolist()
+            if any(read_right(self._place(name, n), crc) is None for n, crc in enumerate(sums)):
+                yield f"{self.path} has damaged values of {name}"
+
+    def _piece(self, name: str, number: int) -> list[str]:
+        sums = self.columns[f"{name}/{_PIECE_CRC32C}"]
+        place = self._place(name, number) if number < len(sums) else None
+        data = None if place is None else read_right(place, int(sums[number]))
+        if data is None:
+            raise StoreError(f"{self.path} has damaged values of {name}; convert it again")
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(data, MAX_PIECE_BYTES)
+        if not inflate.eof:
+            raise StoreError(f"{self.path} has values of {name} without end; convert it again")
+        return text.decode().split("\0")
+
+    def _place(self, name: str, number: int) -> ChunkPlace:
+        names = self.fields["pieces"]
+        before = [self.columns[f"{other}/{_PIECE_BYTES}"] for other in names[: names.index(name)]]
+        sizes = self.columns[f"{name}/{_PIECE_BYTES}"]
+        offset = self.begin + sum(int(found.sum()) for found in before) + int(sizes[:number].sum())
+        return ChunkPlace(self.path, offset, int(sizes[number]))
+
+
+def pack(
+    begin: int, fields: Mapping[str, Any], columns: Mapping[str, np.ndarray], pieces: Pieces
+) -> bytes:
+    """A record that will begin at a byte of its file.
+
+    Args:
+        begin: That byte.
+        fields: What is no number, as JSON.
+        columns: Of integers, one-dimensional.
+        pieces: Columns with a value per frame.
+    """
+    sizes = pieces.columns()
+    columns = {**columns, **sizes}
+    described = {name: [values.dtype.str, len(values)] for name, values in columns.items()}
+    names = [name.removesuffix(f"/{_PIECE_BYTES}") for name in sizes if name.endswith(_PIECE_BYTES)]
+    text = json.dumps({**fields, "columns": described, "pieces": names}).encode()
+    numbers = b"".join(values.tobytes() for values in columns.values())
+    checksum = google_crc32c.value(text + numbers)
+    end = _END.pack(checksum, len(text), len(numbers), begin, _MAGIC)
+    return bytes(pieces) + text + numbers + end
+
+
+def read(path: Path) -> Record:
+    """The record at the end of a file.
+
+    Raises:
+        NotWholeError: There is none, or it is damaged.
+        OSError: The file cannot be read.
+    """
+    size = path.stat().st_size
+    end = read_place(ChunkPlace(path, max(0, size - _END.size), _END.size))
+    checksum, text_bytes, number_bytes, begin, magic = (
+        _END.unpack(end) if len(end) == _END.size else (0, 0, 0, 0, b"")
+    )
+    first = size - _END.size - number_bytes - text_bytes
+    if magic != _MAGIC or not 0 <= begin <= first:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    data = read_place(ChunkPlace(path, first, text_bytes + number_bytes))
+    if google_crc32c.value(data) != checksum:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    fields = json.loads(data[:text_bytes])
+    columns = _columns(path, fields["columns"], data, text_bytes)
+    record = Record(path, begin, fields, columns)
+    # Records of older format versions have no pieces.
+    sizes = [columns[f"{name}/{_PIECE_BYTES}"] for name in fields.get("pieces", ())]
+    if (
+        any((found < 0).any() for found in sizes)
+        or begin + sum(int(f.sum()) for f in sizes) != first
+    ):
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    return record
+
+
+def ends_with_name(path: Path) -> bool:
+    """Whether a file ends as a record does, damaged or not."""
+    return read_place(ChunkPlace(path, max(0, path.stat().st_size - len(_MAGIC)), 8)) == _MAGIC
+
+
+def _columns(
+    path: Path, described: Mapping[str, Any], data: bytes, offset: int
+) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    for name, (text, length) in described.items():
+        dtype = np.dtype(text)
+        if dtype.kind not in COLUMN_KINDS or not 0 <= length <= len(data):
+            raise StoreError(f"{path} has a column {name!r} of {text} that cannot be")
+        columns[name] = np.frombuffer(data, dtype, length, offset)
+        offset += columns[name].nbytes
+    return columns
