@@ -67,6 +67,38 @@ _CF_NANOSECONDS = (
     (("hour", "hours", "hr", "hrs", "h"), 3600 * 10**9),
     (("day", "days", "d"), 86400 * 10**9),
 )
+ZARR_CODECS = frozenset(
+    {
+        "adler32",
+        "astype",
+        "bitround",
+        "blosc",
+        "bytes",
+        "bz2",
+        "crc32",
+        "crc32c",
+        "delta",
+        "endian",
+        "fixedscaleoffset",
+        "fletcher32",
+        "gzip",
+        "jenkins_lookup3",
+        "lz4",
+        "lzma",
+        "packbits",
+        "pcodec",
+        "quantize",
+        "sharding_indexed",
+        "shuffle",
+        "transpose",
+        "vlen-bytes",
+        "vlen-utf8",
+        "zfpy",
+        "zlib",
+        "zstd",
+    }
+)
+"""Codecs of Zarr arrays that are read; others may do anything, as `pickle` does."""
 _CF_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 Column = str | Sequence[Any] | npt.NDArray[Any]
@@ -102,11 +134,12 @@ class ForeignArray(Protocol):
     def missing_chunk(self) -> str | None:
         """Name of a chunk that was never written or is lost."""
 
-    def sibling(self, name: str) -> np.ndarray:
-        """All values of another array of the same container."""
+    def sibling(self, name: str, most: int) -> np.ndarray:
+        """All values of another array of the same container, which may not have more."""
 
-    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
-        """Values and attributes of the array of a dimension, beside this one or above."""
+    def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        """Values and attributes of the array of a dimension, beside this one or above; None
+        where it has another size."""
 
     def files(self) -> Iterator[Path]:
         """Every file that the array's values come from."""
@@ -162,8 +195,8 @@ class FrameArray:
         """
         if name is None and self.info.dimensions and "t" in self.axes:
             name = self.info.dimensions[self.axes.index("t")]
-        found = self.found.coordinate(name) if name else None
-        if found is None or found[0].shape != (self.num_frames,):
+        found = self.found.coordinate(name, self.num_frames) if name else None
+        if found is None:
             return None
         return _cf_times(*found)
 
@@ -242,7 +275,7 @@ def clip_table(
     path, found, num_frames = source.path, source.found, source.num_frames
     names, starts = [source.name], np.array([0])
     if clip_ids is not None:
-        ids = _values(found, clip_ids)
+        ids = _values(found, clip_ids, num_frames)
         _check_length(path, "clip_ids", ids, num_frames)
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         names = [str(clip) for clip in ids[starts]]
@@ -250,7 +283,7 @@ def clip_table(
             twice = next(clip for clip in names if names.count(clip) > 1)
             raise StoreError(f"{path}: the frames of clip {twice} do not follow one another")
     elif clip_starts is not None:
-        starts = _values(found, clip_starts).astype(np.int64)
+        starts = _values(found, clip_starts, num_frames).astype(np.int64)
         names = [f"clip{number}" for number in range(len(starts))]
         if len(starts) == 0 or starts[0] != 0 or (np.diff(starts, append=num_frames) < 1).any():
             raise StoreError(
@@ -276,7 +309,7 @@ def _numbers(source: FrameArray, given: Column | None) -> tuple[np.ndarray | Non
         return (*times, what)
     if given is None:
         return None, None, "frame_numbers"
-    values = _values(source.found, given)
+    values = _values(source.found, given, source.num_frames)
     _check_length(source.path, "frame_numbers", values, source.num_frames)
     if values.dtype.kind not in "iu" and (values != np.rint(values)).any():
         raise StoreError(f"{source.path}: frame_numbers must be whole numbers")
@@ -322,10 +355,10 @@ class _NpyArray:
     def missing_chunk(self) -> str | None:
         return None
 
-    def sibling(self, name: str) -> np.ndarray:
+    def sibling(self, name: str, most: int) -> np.ndarray:
         raise StoreError(f"{self._path} holds one array only; there is no {name!r} in it")
 
-    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+    def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
         return None
 
     def files(self) -> Iterator[Path]:
@@ -371,16 +404,17 @@ class _Hdf5Array:
     def missing_chunk(self) -> str | None:
         return self._missing
 
-    def sibling(self, name: str) -> np.ndarray:
+    def sibling(self, name: str, most: int) -> np.ndarray:
         with reading_hdf5(self._path) as file:
-            if name not in file:
+            if not _holds_array(file, name):
                 raise StoreError(f"{self._path} holds no array {name!r}")
+            _check_size(self._path, name, file[name].shape, most)
             return _column(file[name])
 
-    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+    def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
         with reading_hdf5(self._path) as file:
             for key in (_beside(self._name, name), name):
-                if isinstance(file.get(key), type(file[self._name])):
+                if _holds_array(file, key) and file[key].shape == (size,):
                     return _column(file[key]), dict(file[key].attrs)
         return None
 
@@ -412,6 +446,7 @@ class _ZarrArray:
         self._name = name
         self._array = array
         self._settings = settings if name == "frames" else None
+        _check_codecs(path, name, array)
         names = getattr(array.metadata, "dimension_names", None)
         names = names or array.attrs.get("_ARRAY_DIMENSIONS")
         self.info = ArrayInfo(
@@ -435,21 +470,25 @@ class _ZarrArray:
                 return str(key)
         return None
 
-    def sibling(self, name: str) -> np.ndarray:
+    def sibling(self, name: str, most: int) -> np.ndarray:
         import zarr
 
         try:
-            return np.asarray(zarr.open_array(self._path, path=name, mode="r")[:])
+            found = zarr.open_array(self._path, path=name, mode="r")
         except (FileNotFoundError, KeyError, ValueError):
             raise StoreError(f"{self._path} holds no array {name!r}") from None
+        _check_size(self._path, name, found.shape, most)
+        _check_codecs(self._path, name, found)
+        return np.asarray(found[:])
 
-    def coordinate(self, name: str) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+    def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
         import zarr
 
         for key in (_beside(self._name, name), name):
             if is_zarr(self._path / key):
                 found: Any = zarr.open(self._path, path=key, mode="r")
-                if isinstance(found, zarr.Array):
+                if isinstance(found, zarr.Array) and found.shape == (size,):
+                    _check_codecs(self._path, key, found)
                     return np.asarray(found[:]), dict(found.attrs)
         return None
 
@@ -586,6 +625,50 @@ def _nodata(attributes: Any) -> float | None:
     return None
 
 
+def _check_codecs(path: Path, name: str, array: Any) -> None:
+    """Refuse an array with a codec that might do more than decode."""
+    for codec in _codec_names(array.metadata.to_dict()):
+        if codec.removeprefix("numcodecs.") not in ZARR_CODECS:
+            raise StoreError(
+                f"{path}: {name!r} has the codec {codec!r}, which framewin does not read; it reads "
+                f"{', '.join(sorted(ZARR_CODECS))}"
+            )
+
+
+def _codec_names(metadata: Any) -> Iterator[str]:
+    """Names of the codecs of an array of format 2 or 3, those inside shards too."""
+    if metadata.get("zarr_format") == 2:
+        codecs = [metadata.get("compressor"), *(metadata.get("filters") or ())]
+        yield from (str(codec["id"]) for codec in codecs if codec is not None)
+        return
+    for codec in metadata["codecs"]:
+        yield str(codec["name"])
+        inner = codec.get("configuration") or {}
+        for key in ("codecs", "index_codecs"):
+            yield from _codec_names({"codecs": inner.get(key, ())})
+
+
+def _check_size(path: Path, name: str, shape: tuple[int, ...], most: int) -> None:
+    """Before values are read, since a file may claim to hold any number of them."""
+    if math.prod(shape) > most:
+        raise StoreError(f"{path}: {name!r} has shape {shape}, expected ({most},)")
+
+
+def _holds_array(file: Any, name: str) -> bool:
+    """Whether an HDF5 file holds an array of this name itself, by no link and in no other file."""
+    import h5py
+
+    parts = [part for part in name.split("/") if part]
+    for end in range(1, len(parts) + 1):
+        key = "/".join(parts[:end])
+        if not isinstance(file.get(key, getlink=True), h5py.HardLink):
+            return False
+    found = file[name] if parts else None
+    if not isinstance(found, h5py.Dataset):
+        return False
+    return not found.is_virtual and found.external is None
+
+
 def _beside(name: str, other: str) -> str:
     """Path of an array in the same group as another one."""
     group = name.rpartition("/")[0]
@@ -638,8 +721,8 @@ def _column(dataset: Any) -> np.ndarray:
     return values
 
 
-def _values(found: ForeignArray, values: Column) -> np.ndarray:
-    return found.sibling(values) if isinstance(values, str) else np.asarray(values)
+def _values(found: ForeignArray, values: Column, most: int) -> np.ndarray:
+    return found.sibling(values, most) if isinstance(values, str) else np.asarray(values)
 
 
 def _check_length(path: Path, what: str, values: np.ndarray, num_frames: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError
+from framewin.containers import _codec_names
 from tests.conftest import import_or_skip
 
 T, H, W, C = 9, 4, 5, 3
@@ -400,3 +403,75 @@ def test_times_that_say_nothing(tmp_path: Path) -> None:
                 file["data"].dims[0].attach_scale(file["time"])
         ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="data")
         assert (ds.clips.time_unit, ds.clips.step) == (None, 1)
+
+
+class Unknown(numcodecs.abc.Codec):
+    """A codec that a package could have registered, and that could do anything."""
+
+    codec_id = "unknown"
+
+    def encode(self, buf: Any) -> Any:
+        return buf
+
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        raise AssertionError("it was used")
+
+
+@pytest.mark.parametrize("array", ["group/data", "ids"])
+@pytest.mark.parametrize("place", ["compressor", "filters"])
+def test_only_known_codecs_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, array: str, place: str
+) -> None:
+    """Whatever else is registered: no array of a stranger may choose what runs here."""
+    monkeypatch.setitem(numcodecs.registry.codec_registry, "unknown", Unknown)
+    path = zarr_2(tmp_path, values((T, H, W), "uint8"), ids=np.zeros(T, np.int64))
+    metadata = json.loads((path / array / ".zarray").read_text())
+    codec = {"id": "unknown"}
+    metadata[place] = codec if place == "compressor" else [codec]
+    (path / array / ".zarray").write_text(json.dumps(metadata))
+    message = f"{path}: '{array}' has the codec 'unknown', which framewin does not read; it reads"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        FrameWindowDataset(
+            path, input_frames=1, predict_frames=1, array="group/data", clip_ids="ids"
+        )
+
+
+def test_codecs_inside_shards_are_known_too() -> None:
+    """Whole shards can be decoded by what stands inside of the codec for shards."""
+    inner = {"name": "bytes"}, {"name": "numcodecs.unknown", "configuration": {}}
+    shards = {"name": "sharding_indexed", "configuration": {"codecs": inner, "index_codecs": ()}}
+    metadata = {"zarr_format": 3, "codecs": [shards]}
+    assert list(_codec_names(metadata)) == ["sharding_indexed", "bytes", "numcodecs.unknown"]
+
+
+@pytest.mark.parametrize("container", ["hdf5", "zarr 2", "zarr 3"])
+def test_columns_are_no_larger_than_the_frames(tmp_path: Path, container: str) -> None:
+    """A file may claim to hold any number of values; they are not read."""
+    path = CONTAINERS[container](tmp_path, values((T, H, W), "uint8"), ids=np.zeros(T, np.int64))
+    if container == "hdf5":
+        with h5py.File(path, "a") as file:
+            del file["ids"]
+            file.create_dataset("ids", shape=(2**50,), dtype="i8", chunks=(2**20,))
+    else:
+        name = ".zarray" if container == "zarr 2" else "zarr.json"
+        metadata = json.loads((path / "ids" / name).read_text())
+        (path / "ids" / name).write_text(json.dumps({**metadata, "shape": [2**50]}))
+    message = f"{path}: 'ids' has shape (1125899906842624,), expected (9,)"
+    for option in ("clip_ids", "clip_starts", "frame_numbers"):
+        with pytest.raises(StoreError, match=re.escape(message)):
+            FrameWindowDataset(
+                path, input_frames=1, predict_frames=1, array="group/data", **{option: "ids"}
+            )
+
+
+def test_columns_are_of_the_same_file(tmp_path: Path) -> None:
+    """A link out of the file is no array of it."""
+    path = hdf5(tmp_path, values((T, H, W), "uint8"))
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["ids"] = np.zeros(T, np.int64)
+    with h5py.File(path, "a") as file:
+        file["ids"] = h5py.ExternalLink(tmp_path / "other.h5", "ids")
+    with pytest.raises(StoreError, match="holds no array 'ids'"):
+        FrameWindowDataset(
+            path, input_frames=1, predict_frames=1, array="group/data", clip_ids="ids"
+        )

@@ -115,7 +115,8 @@ def _open(path: str, options: ReadOptions) -> FrameArray:
 def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:
     """The clips of a store that framewin wrote."""
     names, starts, numbers = (
-        source.found.sibling(name) for name in ("clips/name", "clips/start_row", "frame_number")
+        source.found.sibling(name, source.num_frames)
+        for name in ("clips/name", "clips/start_row", "frame_number")
     )
     return ClipTable.from_frame_numbers(
         [str(name) for name in names],
