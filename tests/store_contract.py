@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
+from framewin.containers import FrameArray
 from framewin.stores import open_store
 from framewin.stores import record as records
 from framewin.stores.zarr_store import RECORD
@@ -159,6 +160,39 @@ class StoreContract:
                 assert _is_refused(store), f"{path} at {position}"
             path.write_bytes(whole)
         assert verify(store).damage == []
+
+    @pytest.mark.parametrize("compression", COMPRESSIONS)
+    def test_the_levels_of_verify(self, make_store: MakeClips, compression: str) -> None:
+        """Quick reads no frame, full reads all that other readers read."""
+        converted = {"compression": compression, "chunk_frames": 2}
+        store = make_store(CLIPS, suffix=self.suffix, converted=converted)
+        done: list[tuple[int, int]] = []
+        report = verify(store, full=True, progress=lambda *now: done.append(now))
+        assert (report.damage, done[-1], report.frames) == ([], (14, 14), 7)
+        quick = verify(store, quick=True)
+        assert quick.damage == []
+        assert 0 < quick.num_bytes < report.num_bytes
+        place = open_store(store).place(0)
+        flip(place.path, place.offset + 2)
+        assert verify(store, quick=True).damage == []
+        assert verify(store, full=True).damage == verify(store).damage != []
+        flip(place.path, place.offset + 2)
+        with pytest.raises(ValueError, match="quick and full are two ways to verify"):
+            verify(store, quick=True, full=True)
+
+    def test_full_compares_with_what_others_read(
+        self, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Right checksums do not help where the library of the format reads something else."""
+        store = make_store(CLIPS, suffix=self.suffix)
+        whole = FrameArray.read
+
+        def changed(self: FrameArray, begin: int, end: int) -> np.ndarray:
+            return whole(self, begin, end) + np.uint8(1)
+
+        monkeypatch.setattr(FrameArray, "read", changed)
+        assert verify(store).damage == []
+        assert verify(store, full=True).damage == ["frames 0 to 6 are others for other readers"]
 
     def test_damaged_names_of_files_are_found(self, make_store: MakeClips) -> None:
         """When they are asked for, and by verify; frames can be read all the same."""

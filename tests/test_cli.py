@@ -152,6 +152,12 @@ def test_verify(make_clips: MakeClips, tmp_path: Path) -> None:
     done = framewin("verify", store)
     assert (done.returncode, rows(done.stdout)["damage"]) == (1, "1 found")
     assert done.stderr == "framewin: frames 4 to 5 are damaged (a 4 to a 5)\n"
+    done = framewin("verify", store, "--quick")
+    assert done.returncode == 0
+    assert rows(done.stdout)["checked"].endswith("/s; frames were not read")
+    done = framewin("verify", store, "--full", "--quick")
+    assert done.returncode == 2
+    assert "quick and full are two ways to verify; give one of them" in done.stderr
     done = framewin("verify", tmp_path / "none.h5")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 

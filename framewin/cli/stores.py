@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from framewin.cli.output import print_rows, show_progress, size_text
+from framewin.cli.output import print_rows, show_progress, size_text, usage_errors
 
 if TYPE_CHECKING:
     from framewin.schema import ClipTable
@@ -70,6 +70,12 @@ def verify(
     against: Annotated[
         Path | None, typer.Option(help="Decode this source again, and compare the pixels.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="All but the frames: sizes, tables, names.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also read it all as others do, by zarr or h5py.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default one per core.")
     ] = None,
@@ -78,8 +84,8 @@ def verify(
     """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
     from framewin.stores.verify import verify as run_verify
 
-    with show_progress("verifying", quiet) as progress:
-        report = run_verify(path, workers=workers, progress=progress)
+    with usage_errors(), show_progress("verifying", quiet) as progress:
+        report = run_verify(path, quick=quick, full=full, workers=workers, progress=progress)
     damage = list(report.damage)
     if against is not None and not damage:
         from framewin.conversion.against import compare
@@ -91,7 +97,7 @@ def verify(
     rows = [
         ("store", str(report.path)),
         ("frames", f"{report.frames:,}"),
-        ("checked", f"{size} in {report.seconds:.2f} s, {rate}/s"),
+        ("checked", f"{size} in {report.seconds:.2f} s, {rate}/s{_level(quick, full)}"),
         ("damage", f"{len(report.damage)} found" if report.damage else "none"),
     ]
     if against is not None and not report.damage:
@@ -101,6 +107,12 @@ def verify(
         print(f"framewin: {line}", file=sys.stderr)
     if damage:
         raise typer.Exit(1)
+
+
+def _level(quick: bool, full: bool) -> str:
+    if quick:
+        return "; frames were not read"
+    return "; other readers see the same" if full else ""
 
 
 def _info_rows(

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import cast
 
 import google_crc32c
 import numpy as np
 
+from framewin.containers import open_frames
 from framewin.errors import StoreError
 from framewin.schema import Progress, shown_number
-from framewin.stores import Store, format_of
-from framewin.stores.chunked import usable_cores
+from framewin.stores import Store, content, format_of
+from framewin.stores.chunked import pieces, usable_cores
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.durable import tree_bytes
 
 CHUNKS_PER_TASK = 64
+READ_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +34,66 @@ class VerifyReport:
     path: Path
     frames: int
     num_bytes: int
-    """Of the store, all of them checked."""
+    """That were checked."""
     damage: list[str]
     """A line for each damaged range of frames and each damaged file; empty if all is well."""
     seconds: float
 
 
 def verify(
-    path: str | Path, *, workers: int | None = None, progress: Progress | None = None
+    path: str | Path,
+    *,
+    quick: bool = False,
+    full: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> VerifyReport:
     """Check every byte of a store.
 
     Args:
         path: A store made by `framewin convert`.
+        quick: Leave the frames out: are all files there, of the right size, and is every byte
+            that stands beside the frames right?
+        full: Then also read all of it through the library of its format, zarr or h5py, as
+            others do, and compare.
         workers: Reading threads; by default one per core this process may use.
-        progress: Called with (frames done, frames in all).
+        progress: Called with (frames done, frames in all); frames count twice with `full`.
 
     Raises:
         StoreError: Nothing there, not a store, or damage that leaves nothing to check.
+        MissingDependencyError: `full`, of zstd or lz4 in HDF5 without hdf5plugin.
+        ValueError: `quick` and `full`.
+
+    Example:
+        >>> verify("clips.zarr", quick=True).damage     # doctest: +SKIP
+        ['clips.zarr/frames/c/0/0/0/0 has 4194304 bytes, expected 4194564']
     """
+    if quick and full:
+        raise ValueError("quick and full are two ways to verify; give one of them")
     started = time.perf_counter()
     path = Path(path)
     store = cast(Store, format_of(path).open_damaged(path))
-    damaged = _damaged_chunks(store, workers or usable_cores(), progress)
-    lines = chain(_ranges(store, damaged), store.check_rest())
+    frames = store.meta.clips.num_frames
+
+    def shown(done: int) -> None:
+        if progress is not None:
+            progress(done, frames * (2 if full else 1))
+
+    damaged = [] if quick else _damaged_chunks(store, workers or usable_cores(), shown)
+    damage = [*_ranges(store, damaged), *store.check_rest()]
+    # Only then, since libraries may hang on damage.
+    if full and not damage:
+        damage += _other_reading(store, lambda done: shown(frames + done))
+    unread = 0
+    if quick:
+        unread = (
+            int(store.chunks["nbytes"].sum()) if store.layout.compressed else store.meta.frame_bytes
+        )
     return VerifyReport(
         path=path,
-        frames=store.meta.clips.num_frames,
-        damage=list(lines),
-        num_bytes=tree_bytes(path),
+        frames=frames,
+        damage=damage,
+        num_bytes=tree_bytes(path) - unread,
         seconds=time.perf_counter() - started,
     )
 
@@ -77,7 +110,7 @@ def refuse_damage(path: str | Path) -> None:
         raise StoreError(f"{path} is damaged: {damage[0]}{more}; convert it again")
 
 
-def _damaged_chunks(store: Store, workers: int, progress: Progress | None) -> list[int]:
+def _damaged_chunks(store: Store, workers: int, shown: Callable[[int], None]) -> list[int]:
     """Numbers of the chunks whose bytes are not those that were written."""
     num_chunks = len(store.chunks["crc32c"])
     firsts = range(0, num_chunks, CHUNKS_PER_TASK)
@@ -86,9 +119,7 @@ def _damaged_chunks(store: Store, workers: int, progress: Progress | None) -> li
     with ThreadPoolExecutor(workers) as pool:
         for first, found in zip(firsts, pool.map(partial(_check, store), firsts), strict=True):
             damaged += found
-            if progress is not None:
-                done = (first + CHUNKS_PER_TASK) * chunk_frames
-                progress(min(done, num_frames), num_frames)
+            shown(min((first + CHUNKS_PER_TASK) * chunk_frames, num_frames))
     return damaged
 
 
@@ -121,6 +152,30 @@ def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
         and google_crc32c.value(part[: place.nbytes]) == checksum
         and part[place.nbytes :].tobytes() == trailer
     )
+
+
+def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
+    """Read frames and coordinates as others do; yields a line for each difference."""
+    others = open_frames(store.path, array="frames", axes="tyxc")
+    num_frames = store.meta.clips.num_frames
+    chunk_frames = store.layout.chunk_frames or 1
+    size = chunk_frames * max(1, READ_BYTES // (chunk_frames * store.meta.frame_format.nbytes))
+    names = np.array(store.meta.clips.names, object)
+    found = {name: others.found.sibling(name, num_frames) for name in content.COORDINATES}
+    for begin, end in pieces(num_frames, size):
+        rows = np.arange(begin, end)
+        expected = {
+            "clip": names[store.meta.clips.clips_of(rows)],
+            "frame_number": store.meta.clips.frame_numbers(rows),
+            content.SOURCE_FILE: np.array(store.source_files(rows), object),
+        }
+        for name, values in expected.items():
+            if not np.array_equal(found[name][begin:end].astype(values.dtype), values):
+                yield f"{name} of frames {begin} to {end - 1} is another for other readers"
+        # Compared as bytes, since NaN is not equal to itself.
+        if others.read(begin, end).tobytes() != store.frames.take(rows).tobytes():
+            yield f"frames {begin} to {end - 1} are others for other readers"
+        shown(end)
 
 
 def _ranges(store: Store, damaged: list[int]) -> Iterator[str]:
