@@ -2,6 +2,9 @@
 
 The durable operations of a conversion are recorded. At a cut, each file holds what was synced and
 any part of what was written since; names that were not synced may be missing, renames undone.
+
+Of the store as it is published only the syncs count: a file of it that was not synced may have lost
+anything, and so may a folder.
 """
 
 from __future__ import annotations
@@ -19,25 +22,45 @@ from framewin.stores import durable
 Event = tuple[Any, ...]
 
 
+SYNCS = ("data", "journal", "plan", "names")
+"""Kinds of sync before publication: of frames, journal, plan, and names in folders."""
+PUBLISH_SYNCS = ("store files", "store names", "its name")
+"""Kinds of sync at publication: of the files of the store, of names in it, and of its own name."""
+
+
 @dataclass
 class Recorder:
-    """The durable operations of one conversion, in order."""
+    """The durable operations of one conversion, in order; also its failpoint."""
 
+    dest: Path
     skipped: str = ""
     """Name of a kind of sync that is left out, to show that it would be missed."""
     events: list[Event] = field(default_factory=list)
 
-    def left_out(self, kind: str) -> bool:
-        """Whether this kind of sync is the one that is left out."""
-        return kind == self.skipped
+    def __call__(self, operation: str, path: Path) -> None:
+        """Note the moment at which the store takes its name, and what is in it."""
+        if operation == "rename" and path == self.dest:
+            store = durable.partial_path(self.dest) / durable.STORE
+            files = [store] if store.is_file() else [p for p in store.rglob("*") if p.is_file()]
+            content = {file.relative_to(store): file.read_bytes() for file in files}
+            self.events.append(("publish", self.dest, store, content))
 
+    def left_out(self, path: Path) -> bool:
+        """Whether a sync of this path is of the kind that is left out."""
+        return self.kind_of(path) == self.skipped
 
-SYNCS = ("data", "journal", "plan", "names")
-"""Kinds of sync before publication: of frames, journal, plan, and names in folders."""
+    def kind_of(self, path: Path) -> str:
+        """Which kind of sync a sync of this path is."""
+        store = durable.partial_path(self.dest) / durable.STORE
+        if path.is_relative_to(store):
+            return "store names" if path.is_dir() else "store files"
+        if any(event[0] == "publish" for event in self.events):
+            return "its name"
+        return kind_of(path)
 
 
 def kind_of(path: Path) -> str:
-    """Which kind of sync a sync of this path is."""
+    """Which kind of sync a sync of this path is, before publication."""
     if path.is_dir():
         return "names"
     if path.name.startswith(durable.PLAN):
@@ -48,7 +71,7 @@ def kind_of(path: Path) -> str:
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
     """Record, and leave a kind of sync out, in all of `framewin.stores.durable`."""
-    file, sync = durable.DataFile, durable.sync
+    file, sync, move = durable.DataFile, durable.sync, durable.move
     originals: dict[str, Callable[..., Any]] = {
         name: getattr(file, name) for name in ("__init__", "truncate", "write_at", "sync")
     }
@@ -72,13 +95,17 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
     def sync_file(self: Any) -> None:
         originals["sync"](self)
-        if not recorder.left_out(kind_of(self.path)):
+        if not recorder.left_out(self.path):
             record(("sync", self.path))
 
     def sync_path(path: Path) -> None:
         sync(path)
-        if not recorder.left_out(kind_of(path)):
+        if not recorder.left_out(path):
             record(("sync", path))
+
+    def move_path(path: Path, target: Path) -> None:
+        record(("move", path))
+        move(path, target)
 
     def rename(self: Path, target: Path) -> Path:
         # Zarr renames, too, but what it writes is made anew by each run.
@@ -90,12 +117,14 @@ def recording(recorder: Recorder) -> Iterator[None]:
     file.__init__, file.truncate = create, truncate  # type: ignore[method-assign]
     file.write_at, file.sync = write_at, sync_file  # type: ignore[method-assign]
     durable.sync, Path.replace = sync_path, rename  # type: ignore[method-assign]
+    durable.move = move_path
     try:
         yield
     finally:
         for name, original in originals.items():
             setattr(file, name, original)
         durable.sync, Path.replace = sync, replace  # type: ignore[method-assign]
+        durable.move = move
 
 
 class _File:
@@ -105,6 +134,7 @@ class _File:
         self.synced = bytearray()
         self.pending: list[Event] = []
         self.named = False
+        self.moved = False
 
     def apply(self, event: Event, content: bytearray) -> None:
         if event[0] == "truncate":
@@ -135,7 +165,10 @@ class _File:
 
 
 def state_after(events: list[Event], partial: Path, rng: np.random.Generator) -> dict[str, bytes]:
-    """Files below the partial folder after a loss of power behind some events."""
+    """Files below the partial folder after a loss of power behind some events.
+
+    Those that were moved into the store may be there or not; what else is in it is made anew.
+    """
     files: dict[Path, _File] = {}
     for event in events:
         kind, path = event[:2]
@@ -149,6 +182,10 @@ def state_after(events: list[Event], partial: Path, rng: np.random.Generator) ->
             if moved.pending or not moved.named:
                 moved.named = False
             files[event[2]] = moved
+        elif kind == "move":
+            files[path].moved = True
+        elif kind == "publish":
+            break
         elif path in files:
             files[path].sync()
         else:
@@ -157,5 +194,33 @@ def state_after(events: list[Event], partial: Path, rng: np.random.Generator) ->
     return {
         str(path.relative_to(partial)): file.after_loss(rng)
         for path, file in files.items()
-        if path.is_relative_to(partial) and (file.named or rng.random() < 0.5)
+        if path.is_relative_to(partial) and ((file.named and not file.moved) or rng.random() < 0.5)
     }
+
+
+def published_after(events: list[Event], rng: np.random.Generator) -> dict[Path, bytes] | None:
+    """Files of the store after a loss of power behind some events; None if it has no name yet.
+
+    Its name may have been lost as long as it was not synced, even if the conversion has ended.
+    """
+    places = [place for place, event in enumerate(events) if event[0] == "publish"]
+    if not places:
+        return None
+    _, dest, store, content = events[places[0]]
+    later = {event[1] for event in events[places[0] :] if event[0] == "sync"}
+    if dest.parent not in later and rng.random() < 0.5:
+        return None
+    synced = {event[1] for event in events[: places[0]] if event[0] == "sync"}
+    found = {}
+    for name, data in content.items():
+        # Every folder between the store and the file must have been synced.
+        folders = [store / folder for folder in name.parents] if name.parts else []
+        if synced.issuperset(folders) or rng.random() < 0.5:
+            kept = data if store / name in synced or rng.random() < 0.5 else _torn(data, rng)
+            found[name] = kept
+    return found
+
+
+def _torn(data: bytes, rng: np.random.Generator) -> bytes:
+    """Bytes of which the end, or the blocks, were never written."""
+    return data[: rng.integers(len(data))] if rng.random() < 0.5 else bytes(len(data))
