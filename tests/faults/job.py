@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -66,6 +67,14 @@ def bytes_of(store: Path) -> dict[str, bytes]:
         return {"": store.read_bytes()}
     files = (path for path in store.rglob("*") if path.is_file())
     return {str(path.relative_to(store)): path.read_bytes() for path in files}
+
+
+def remove(path: Path) -> None:
+    """A file or folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def recovers(source: Path, dest: Path, compression: str, expected: dict[str, bytes]) -> bool:

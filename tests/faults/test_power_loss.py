@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 
 from framewin.stores import durable
 from tests.conftest import make_frame, write_frames
-from tests.faults.job import Failpoint, bytes_of, convert_with
+from tests.faults.job import Failpoint, bytes_of, convert_with, remove
 from tests.faults.power import (
     PUBLISH_SYNCS,
     SYNCS,
@@ -97,14 +96,6 @@ def write_files(root: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
-
-
-def remove(path: Path) -> None:
-    """A file or folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @pytest.fixture
