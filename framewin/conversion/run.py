@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
@@ -164,7 +165,13 @@ def run(
                 job = _Job(site, plan, workers or usable_cores(), progress)
                 job.run(resume=False)
     except OSError as exc:
-        raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}") from exc
+        needed = ""
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            needed = (
+                f"; {plan.needed_bytes:,} bytes are needed for all of it; make room, and repeat "
+            )
+            needed += "the command to go on"
+        raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}{needed}") from exc
     return ConvertReport(
         source=plan.source,
         dest=plan.dest,
