@@ -165,13 +165,7 @@ def run(
                 job = _Job(site, plan, workers or usable_cores(), progress)
                 job.run(resume=False)
     except OSError as exc:
-        needed = ""
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            needed = (
-                f"; {plan.needed_bytes:,} bytes are needed for all of it; make room, and repeat "
-            )
-            needed += "the command to go on"
-        raise StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}{needed}") from exc
+        raise _write_error(plan, exc) from exc
     return ConvertReport(
         source=plan.source,
         dest=plan.dest,
@@ -189,6 +183,14 @@ def run(
         resumed_frames=job.resumed_frames,
         seconds=time.perf_counter() - started,
     )
+
+
+def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
+    advice = ""
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        needed = f"{plan.needed_bytes:,} bytes"
+        advice = f"; all of it needs {needed}; make room and repeat the command to go on"
+    return StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}{advice}")
 
 
 def _check_stores(plan: ConversionPlan) -> None:

@@ -61,8 +61,8 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path, suffix: str, compression:
     done = convert_apart(tmp_path / "frames", dest, compression)
     assert done.returncode == 1, done.stderr
     assert re.fullmatch(
-        f"{re.escape(str(dest))} cannot be written: No space left on device; [0-9,]+ bytes are "
-        "needed for all of it; make room, and repeat the command to go on\n",
+        f"{re.escape(str(dest))} cannot be written: No space left on device; all of it needs "
+        "[0-9,]+ bytes; make room and repeat the command to go on\n",
         done.stdout,
     )
     assert not dest.exists()
