@@ -178,8 +178,8 @@ class FrameWindowDataset:
             where: Which windows to use, by their columns `clip`, `frame_number`, `mean`,
                 `motion` and `nodata` (see `framewin.windows.choose`): an expression such as
                 `"motion > 2.0 and nodata < 0.5"`, or a function of the table of columns that
-                gives True or False for each window. The first use of a statistic reads the
-                frames once.
+                gives True or False for each window. The statistics are recorded in the store;
+                where they are not, the frames are read once.
             weights: How often windows are drawn: an expression or function as for `where` that
                 gives a number >= 0 for each window. A shuffled epoch then draws len(ds) windows
                 with replacement; an unshuffled one still has every window once.
@@ -452,9 +452,14 @@ class FrameWindowDataset:
     def frame_statistics(self) -> FrameStatistics:
         """Mean, motion and fraction without data of each frame of the store.
 
-        Reads the frames of the clips used once, and keeps the result in memory; NaN for the
-        others. The motion of a segment's first frame is NaN.
+        They are recorded in stores that `framewin convert` wrote. Of other arrays, and where
+        `nodata=` is another value than the store's, the frames of the clips used are read once,
+        and the others are NaN. The motion of a segment's first frame is NaN.
         """
+        if self._known.frames is None:
+            recorded = self._store.statistics()
+            if recorded is not None:
+                self._known.frames = FrameStatistics(**recorded)
         if self._known.frames is None:
             found = FrameStatistics.empty(self.clips.num_frames)
             runs = self._known.runs

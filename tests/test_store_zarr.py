@@ -109,12 +109,12 @@ DAMAGE = {
     "a newer version": (
         lambda store: edit_settings(store, lambda found: found.update(format_version=99)),
         FormatVersionError,
-        "has format version 99, written by framewin .*; this framewin reads up to 2, update it",
+        "has format version 99, written by framewin .*; this framewin reads up to 3, update it",
     ),
     "an older version": (
         lambda store: edit_settings(store, lambda found: found.update(format_version=1)),
         FormatVersionError,
-        "has format version 1, .*; this framewin reads version 2, convert the frames again",
+        "has format version 1, .*; this framewin reads from 2, convert the frames again",
     ),
     "another step": (
         lambda store: edit_settings(store, lambda found: found.update(step=2)),

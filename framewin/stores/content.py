@@ -5,10 +5,12 @@
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
     chunks/       crc32c, and of compressed chunks offset and nbytes
+    statistics/   mean, motion, nodata             of each frame
 
 The identity is a SHA-256 over all of this but the file names. The checksums of the chunks are
 in it, so two stores of one identity hold the same bytes of frames, and a table that has changed
-is found when the store is opened.
+is found when the store is opened. Of the statistics it holds the checksum: they are read, and
+checked, when they are first used.
 """
 
 from __future__ import annotations
@@ -21,11 +23,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 import framewin
 from framewin.errors import FormatVersionError, StoreError
-from framewin.schema import FORMAT_VERSION, ClipTable, FrameFormat, StoreMeta
+from framewin.schema import (
+    FORMAT_VERSION,
+    READABLE_VERSIONS,
+    STATISTICS,
+    ClipTable,
+    FrameFormat,
+    StoreMeta,
+)
 from framewin.stores.chunked import pieces
 from framewin.stores.codecs import Layout
 
@@ -56,9 +66,14 @@ def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
         "step": meta.clips.step,
         "time_unit": meta.clips.time_unit,
         # JSON has no NaN.
-        "nodata": None if meta.nodata is None else repr(float(meta.nodata)),
+        "nodata": attributes_nodata(meta),
         "conversion": dict(meta.conversion),
     }
+
+
+def attributes_nodata(meta: StoreMeta) -> str | None:
+    """The no-data value as the attributes hold it."""
+    return None if meta.nodata is None else repr(float(meta.nodata))
 
 
 def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
@@ -110,16 +125,76 @@ def coordinates(
         yield begin, end, values
 
 
-def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) -> str:
+def empty_statistics(meta: StoreMeta) -> dict[str, np.ndarray]:
+    """The table of statistics of a store whose frames were not looked at: float64, NaN."""
+    return {name: np.full(meta.clips.num_frames, np.nan) for name in STATISTICS}
+
+
+def finished(
+    meta: StoreMeta,
+    layout: Layout,
+    chunks: Mapping[str, np.ndarray],
+    statistics: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """The attributes of a store that is whole, as JSON."""
+    found = attributes(meta, layout)
+    found["statistics"] = statistics_checksum(statistics)
+    found["identity"] = identity(meta, layout, chunks, found)
+    return found
+
+
+def statistics_checksum(statistics: Mapping[str, np.ndarray]) -> int:
+    """CRC32C of the table of statistics."""
+    checksum = 0
+    for name in STATISTICS:
+        checksum = google_crc32c.extend(checksum, statistics[name].astype("<f8").tobytes())
+    return checksum
+
+
+def read_statistics(
+    path: Path, settings: Mapping[str, Any], meta: StoreMeta, column: Callable[[str], np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """The table of statistics; None of a store without, or where no data is another value now.
+
+    Args:
+        path: Of the store, for errors.
+        settings: Its attributes.
+        meta: As it is used.
+        column: Reads a column of the table.
+
+    Raises:
+        StoreError: The table has changed.
+    """
+    if "statistics" not in settings or settings["nodata"] != attributes_nodata(meta):
+        return None
+    found = {name: np.asarray(column(name), np.float64) for name in STATISTICS}
+    sizes = {values.shape for values in found.values()}
+    whole = sizes == {(meta.clips.num_frames,)}
+    if not whole or statistics_checksum(found) != settings["statistics"]:
+        raise StoreError(
+            f"{path} has statistics of frames that were changed after it was written; "
+            "convert it again"
+        )
+    return found
+
+
+def identity(
+    meta: StoreMeta,
+    layout: Layout,
+    chunks: Mapping[str, np.ndarray],
+    found: Mapping[str, Any],
+) -> str:
     """SHA-256 of all that makes up a store but its file names, hexadecimal.
 
     Args:
         meta: What the store holds.
         layout: How its frames lie; the checksums depend on it.
         chunks: The table of chunks.
+        found: The store's attributes, for its format version and the checksum of its statistics.
     """
     settings = attributes(meta, layout)
     del settings["written_by"]
+    settings |= {key: found[key] for key in ("format_version", "statistics") if key in found}
     shape = (meta.clips.num_frames, *meta.frame_format.shape)
     digest = hashlib.sha256(
         json.dumps([settings, shape, meta.frame_format.dtype], sort_keys=True).encode()
@@ -176,7 +251,7 @@ def read(
     num_chunks = -(-num_frames // (layout.chunk_frames or 1))
     if any(values.shape != (num_chunks,) for values in chunks.values()):
         raise StoreError(f"{path} does not list each of its {num_chunks} chunks; convert it again")
-    if identity(meta, layout, chunks) != settings["identity"]:
+    if identity(meta, layout, chunks, settings) != settings["identity"]:
         raise StoreError(
             f"{path} has tables or attributes that were changed after it was written; "
             "convert it again"
@@ -185,7 +260,7 @@ def read(
 
 
 def check_version(path: Path, settings: Any) -> None:
-    """Refuse what is not a store of this format version."""
+    """Refuse what is not a store of a format version that can be read."""
     if not isinstance(settings, dict):
         raise not_ours(path)
     found = settings["format_version"]
@@ -194,10 +269,10 @@ def check_version(path: Path, settings: Any) -> None:
             f"{path} has format version {found}, written by {settings['written_by']}; this "
             f"framewin reads up to {FORMAT_VERSION}, update it"
         )
-    if found < FORMAT_VERSION:
+    if found not in READABLE_VERSIONS:
         raise FormatVersionError(
             f"{path} has format version {found}, written by {settings['written_by']}; this "
-            f"framewin reads version {FORMAT_VERSION}, convert the frames again"
+            f"framewin reads from {min(READABLE_VERSIONS)}, convert the frames again"
         )
 
 

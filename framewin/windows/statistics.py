@@ -7,9 +7,17 @@ statistic is NaN. A segment's first frame has no motion: NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from framewin.schema import STATISTICS
+
+PIECE_BYTES = 2**17
+BYTES_PER_UINT16 = 256
+"""How many bytes a uint16 can sum up."""
+LONG_ROW = 2**17
 
 Float64Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -28,7 +36,7 @@ class FrameStatistics:
     @classmethod
     def empty(cls, num_frames: int) -> FrameStatistics:
         """Room for the statistics of a store."""
-        return cls(*(np.full(num_frames, np.nan) for _ in range(3)))
+        return cls(*(np.full(num_frames, np.nan) for _ in STATISTICS))
 
     def put(
         self,
@@ -42,22 +50,22 @@ class FrameStatistics:
 
         Args:
             first_row: Of the first one.
-            frames: As stored.
+            frames: As stored, C-contiguous.
             previous: The frame before them in their segment, (H, W, C); None of the first.
             nodata: Value that stands for no data.
         """
-        rows = slice(first_row, first_row + len(frames))
-        missing = missing_values(frames, nodata)
-        self.mean[rows] = _mean(frames, missing)
-        self.nodata[rows] = 0.0 if missing is None else missing.mean(axis=(1, 2, 3))
+        end = first_row + len(frames)
+        self.mean[first_row:end], self.nodata[first_row:end] = frame_means(frames, nodata)
+        self.motion[first_row + 1 : end] = frame_motions(frames[:-1], frames[1:], nodata)
         if previous is not None:
-            frames = np.concatenate([previous[np.newaxis], frames])
-            missing = missing_values(frames, nodata)
-        if len(frames) < 2:
-            return
-        either = None if missing is None else missing[1:] | missing[:-1]
-        end = first_row + len(frames) - (previous is not None)
-        self.motion[end - len(frames) + 1 : end] = _mean(_differences(frames), either)
+            self.put_motion(first_row, previous, frames[0], nodata=nodata)
+
+    def put_motion(
+        self, row: int, previous: np.ndarray, frame: np.ndarray, *, nodata: float | None
+    ) -> None:
+        """Take the motion of one row from its frame and the one before it, (H, W, C) each."""
+        pair = previous[np.newaxis], frame[np.newaxis]
+        self.motion[row : row + 1] = frame_motions(*pair, nodata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +146,87 @@ def missing_values(frames: np.ndarray, nodata: float | None) -> np.ndarray | Non
     return missing
 
 
-def _mean(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
-    """Mean of each frame's values that are not missing, (n,)."""
-    if missing is None:
-        plain: np.ndarray = values.mean(axis=(1, 2, 3), dtype=np.float64)
-        return plain
-    count = (~missing).sum(axis=(1, 2, 3))
-    total = np.where(missing, 0, values).sum(axis=(1, 2, 3), dtype=np.float64)
-    means: np.ndarray = np.full(len(values), np.nan)
-    np.divide(total, count, out=means, where=count > 0)
+def frame_means(frames: np.ndarray, nodata: float | None) -> tuple[Float64Array, Float64Array]:
+    """Mean of each frame's values with data, and the fraction without: float64, (n,) each.
+
+    Each frame by itself, in one fixed way, so that blocks of any size give the same bits.
+
+    Args:
+        frames: (n, H, W, C), C-contiguous.
+        nodata: Value that stands for no data.
+    """
+    means, fractions = np.empty(len(frames)), np.zeros(len(frames))
+    for rows, values in _pieces(frames):
+        missing = missing_values(values, nodata)
+        means[rows] = _means(values, missing)
+        if missing is not None:
+            fractions[rows] = missing.mean(axis=1)
+    return means, fractions
+
+
+def frame_motions(before: np.ndarray, after: np.ndarray, nodata: float | None) -> Float64Array:
+    """Mean absolute difference of frames and those before them, where both have data: (n,).
+
+    Args:
+        before: (n, H, W, C), C-contiguous.
+        after: The same.
+        nodata: Value that stands for no data.
+    """
+    motions = np.empty(len(after))
+    for (rows, old), (_, new) in zip(_pieces(before), _pieces(after), strict=True):
+        missing = missing_values(old, nodata)
+        others = missing_values(new, nodata)
+        if missing is not None and others is not None:
+            missing |= others
+        motions[rows] = _means(_differences(old, new), missing)
+    return motions
+
+
+def _pieces(frames: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """As many frames at a time as stay in a core's cache: their places, and (m, H * W * C)."""
+    values = frames.reshape(len(frames), math.prod(frames.shape[1:]))
+    size = max(1, PIECE_BYTES // (values.shape[1] * values.itemsize))
+    for first in range(0, len(values), size):
+        yield slice(first, first + size), values[first : first + size]
+
+
+def _means(values: np.ndarray, missing: np.ndarray | None) -> Float64Array:
+    """Mean of each row's values that are not missing, NaN where all are: (n,)."""
+    count = np.full(len(values), values.shape[1])
+    if missing is not None:
+        count -= np.count_nonzero(missing, axis=1)
+        values = np.where(missing, values.dtype.type(0), values)
+    means: Float64Array = np.full(len(values), np.nan)
+    np.divide(_sums(values), count, out=means, where=count > 0)
     return means
 
 
-def _differences(frames: np.ndarray) -> np.ndarray:
-    """Absolute differences of neighbours, (n - 1, H, W, C), in a dtype that holds them."""
-    wide = {1: np.int16, 2: np.int32}.get(frames.dtype.itemsize, np.float64)
-    values = frames.astype(np.float64 if frames.dtype.kind == "f" else wide)
-    differences: np.ndarray = np.abs(np.diff(values, axis=0))
-    return differences
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Sum of each row, exact for integers."""
+    if values.dtype.kind == "f":
+        # One by one: a sum of floats depends on how numpy cuts what it is given.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.array([row.sum(dtype=np.float64) for row in values])
+    if values.dtype != np.uint8:
+        sums: np.ndarray = values.sum(axis=1, dtype=np.int64)
+        return sums
+    # In the narrowest type that holds them, which is several times as fast.
+    whole = values.shape[1] // BYTES_PER_UINT16 * BYTES_PER_UINT16
+    if whole < LONG_ROW:
+        whole = 0
+    groups = values[:, :whole].reshape(len(values), BYTES_PER_UINT16, -1)
+    rest: np.ndarray = values[:, whole:].sum(axis=1, dtype=np.uint32).astype(np.int64)
+    rest += groups.sum(axis=1, dtype=np.uint16).sum(axis=1, dtype=np.int64)
+    return rest
+
+
+def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Absolute differences: of integers in their unsigned dtype, which holds them, else float64."""
+    if before.dtype.kind == "f":
+        with np.errstate(invalid="ignore", over="ignore"):
+            floats: np.ndarray = np.abs(after.astype(np.float64) - before)
+        return floats
+    differences = np.maximum(before, after)
+    differences -= np.minimum(before, after)
+    unsigned: np.ndarray = differences.view(f"u{differences.itemsize}")
+    return unsigned
