@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.schema import STATISTICS
 from framewin.stores import content, open_store
-from framewin.windows import statistics
-from framewin.windows.statistics import frame_means, frame_motions
+from framewin.windows.statistics import FrameStatistics, frame_motions
 from tests.conftest import MakeClips
 from tests.test_store_zarr import edit_settings
 
@@ -61,7 +60,7 @@ def test_stores_record_them(
     found = opened.statistics()
     frames = opened.frames.take(np.arange(25))
     assert agree(found, plain(frames, nodata))
-    again = statistics.FrameStatistics.empty(25)
+    again = FrameStatistics.empty(25)
     for begin, end in zip(STARTS, [*STARTS[1:], 25], strict=True):
         again.put(begin, frames[begin:end], previous=None, nodata=nodata)
     assert same_bits(found, {name: getattr(again, name) for name in STATISTICS})
@@ -98,8 +97,10 @@ def test_sums_hold_every_value(dtype: str, shape: tuple, with_nodata: bool, seed
     wide = frames.astype(np.float64)
     if with_nodata:
         wide[wide == nodata] = np.nan
-    means, fractions = frame_means(frames, nodata)
-    motions = frame_motions(frames[:-1], frames[1:], nodata)
+    found = FrameStatistics.empty(3)
+    found.put(0, frames, previous=None, nodata=nodata)
+    means, fractions, motions = found.mean, found.nodata, found.motion[1:]
+    assert motions.tobytes() == frame_motions(frames[:-1], frames[1:], nodata).tobytes()
     flat = wide.reshape(3, -1)
     if not np.isnan(flat).all(axis=1).any():
         assert np.allclose(means, np.nanmean(flat, axis=1), rtol=1e-9, atol=ends[1] * 1e-12)

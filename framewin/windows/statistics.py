@@ -7,6 +7,7 @@ statistic is NaN. A segment's first frame has no motion: NaN.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from framewin.schema import STATISTICS
 
-PIECE_BYTES = 2**17
+TILE_BYTES = 2**19
 BYTES_PER_UINT16 = 256
 """How many bytes a uint16 can sum up."""
 LONG_ROW = 2**17
+_local = threading.local()
 
 Float64Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -54,18 +56,22 @@ class FrameStatistics:
             previous: The frame before them in their segment, (H, W, C); None of the first.
             nodata: Value that stands for no data.
         """
-        end = first_row + len(frames)
-        self.mean[first_row:end], self.nodata[first_row:end] = frame_means(frames, nodata)
-        self.motion[first_row + 1 : end] = frame_motions(frames[:-1], frames[1:], nodata)
+        self.put_block(first_row, frames, nodata=nodata)
         if previous is not None:
-            self.put_motion(first_row, previous, frames[0], nodata=nodata)
+            pair = previous[np.newaxis], frames[:1]
+            self.motion[first_row : first_row + 1] = frame_motions(*pair, nodata)
 
-    def put_motion(
-        self, row: int, previous: np.ndarray, frame: np.ndarray, *, nodata: float | None
-    ) -> None:
-        """Take the motion of one row from its frame and the one before it, (H, W, C) each."""
-        pair = previous[np.newaxis], frame[np.newaxis]
-        self.motion[row : row + 1] = frame_motions(*pair, nodata)
+    def put_block(self, first_row: int, frames: np.ndarray, *, nodata: float | None) -> np.ndarray:
+        """Take frames without the motion of the first one; returns the sum of each, (n,)."""
+        end = first_row + len(frames)
+        totals = _Totals.of(frames, nodata)
+        sums = totals.sums
+        self.mean[first_row:end] = totals.means()
+        self.nodata[first_row:end] = totals.missing / totals.width
+        self.motion[first_row + 1 : end] = frame_motions(
+            frames[:-1], frames[1:], nodata, sums=sums[:-1] + sums[1:]
+        )
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,78 +152,103 @@ def missing_values(frames: np.ndarray, nodata: float | None) -> np.ndarray | Non
     return missing
 
 
-def frame_means(frames: np.ndarray, nodata: float | None) -> tuple[Float64Array, Float64Array]:
-    """Mean of each frame's values with data, and the fraction without: float64, (n,) each.
+def frame_motions(
+    before: np.ndarray, after: np.ndarray, nodata: float | None, *, sums: np.ndarray | None = None
+) -> Float64Array:
+    """Mean absolute difference of frames and those before them, where both have data: (n,).
 
     Each frame by itself, in one fixed way, so that blocks of any size give the same bits.
-
-    Args:
-        frames: (n, H, W, C), C-contiguous.
-        nodata: Value that stands for no data.
-    """
-    means, fractions = np.empty(len(frames)), np.zeros(len(frames))
-    for rows, values in _pieces(frames):
-        missing = missing_values(values, nodata)
-        means[rows] = _means(values, missing)
-        if missing is not None:
-            fractions[rows] = missing.mean(axis=1)
-    return means, fractions
-
-
-def frame_motions(before: np.ndarray, after: np.ndarray, nodata: float | None) -> Float64Array:
-    """Mean absolute difference of frames and those before them, where both have data: (n,).
 
     Args:
         before: (n, H, W, C), C-contiguous.
         after: The same.
         nodata: Value that stands for no data.
+        sums: Of the values of both together, (n,), where known; it saves work.
     """
-    motions = np.empty(len(after))
-    for (rows, old), (_, new) in zip(_pieces(before), _pieces(after), strict=True):
-        missing = missing_values(old, nodata)
-        others = missing_values(new, nodata)
+    totals = _Totals(after)
+    if sums is not None and nodata is None and after.dtype.kind != "f":
+        # |a - b| = a + b - 2 min(a, b), and integer sums are exact.
+        for rows, columns in _tiles(after):
+            old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]
+            totals.add(rows, np.minimum(old, new, out=_memory(old, 0)), None)
+        totals.sums = sums - 2 * totals.sums
+        return totals.means()
+    for rows, columns in _tiles(after):
+        old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]
+        missing, others = missing_values(old, nodata), missing_values(new, nodata)
         if missing is not None and others is not None:
             missing |= others
-        motions[rows] = _means(_differences(old, new), missing)
-    return motions
+        totals.add(rows, _differences(old, new), missing)
+    return totals.means()
 
 
-def _pieces(frames: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """As many frames at a time as stay in a core's cache: their places, and (m, H * W * C)."""
-    values = frames.reshape(len(frames), math.prod(frames.shape[1:]))
-    size = max(1, PIECE_BYTES // (values.shape[1] * values.itemsize))
-    for first in range(0, len(values), size):
-        yield slice(first, first + size), values[first : first + size]
+class _Totals:
+    """Sums of each frame's values with data, from tiles."""
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self.sums = np.zeros(len(frames), np.float64 if frames.dtype.kind == "f" else np.int64)
+        self.missing = np.zeros(len(frames), np.int64)
+        self.width = math.prod(frames.shape[1:])
+
+    @classmethod
+    def of(cls, frames: np.ndarray, nodata: float | None) -> _Totals:
+        """Those of frames (n, H, W, C), C-contiguous."""
+        totals = cls(frames)
+        for rows, columns in _tiles(frames):
+            values = _flat(frames)[rows, columns]
+            totals.add(rows, values, missing_values(values, nodata))
+        return totals
+
+    def add(self, rows: slice, values: np.ndarray, missing: np.ndarray | None) -> None:
+        if missing is not None:
+            self.missing[rows] += np.count_nonzero(missing, axis=1)
+            values = np.where(missing, values.dtype.type(0), values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.sums[rows] += _sums(values)
+
+    def means(self) -> Float64Array:
+        """NaN where every value is missing."""
+        count = self.width - self.missing
+        means: Float64Array = np.full(len(count), np.nan)
+        np.divide(self.sums, count, out=means, where=count > 0)
+        return means
 
 
-def _means(values: np.ndarray, missing: np.ndarray | None) -> Float64Array:
-    """Mean of each row's values that are not missing, NaN where all are: (n,)."""
-    count = np.full(len(values), values.shape[1])
-    if missing is not None:
-        count -= np.count_nonzero(missing, axis=1)
-        values = np.where(missing, values.dtype.type(0), values)
-    means: Float64Array = np.full(len(values), np.nan)
-    np.divide(_sums(values), count, out=means, where=count > 0)
-    return means
+def _flat(frames: np.ndarray) -> np.ndarray:
+    return frames.reshape(len(frames), math.prod(frames.shape[1:]))
+
+
+def _tiles(frames: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """Whole frames, or parts of one that is large: rows and columns of `_flat(frames)`.
+
+    Few large ones rather than many that would stay in a core's cache: numpy lets go of the
+    interpreter in each call, and has to wait for it again.
+    """
+    item_bytes, width = frames.itemsize, math.prod(frames.shape[1:])
+    height = max(1, TILE_BYTES // (width * item_bytes))
+    part = min(width, TILE_BYTES // item_bytes)
+    for row in range(0, len(frames), height):
+        for column in range(0, width, part):
+            yield slice(row, row + height), slice(column, column + part)
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
     """Sum of each row, exact for integers."""
     if values.dtype.kind == "f":
         # One by one: a sum of floats depends on how numpy cuts what it is given.
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.array([row.sum(dtype=np.float64) for row in values])
+        return np.array([row.sum(dtype=np.float64) for row in values])
     if values.dtype != np.uint8:
         sums: np.ndarray = values.sum(axis=1, dtype=np.int64)
         return sums
     # In the narrowest type that holds them, which is several times as fast.
     whole = values.shape[1] // BYTES_PER_UINT16 * BYTES_PER_UINT16
     if whole < LONG_ROW:
-        whole = 0
+        short: np.ndarray = values.sum(axis=1, dtype=np.uint32)
+        return short
     groups = values[:, :whole].reshape(len(values), BYTES_PER_UINT16, -1)
-    rest: np.ndarray = values[:, whole:].sum(axis=1, dtype=np.uint32).astype(np.int64)
-    rest += groups.sum(axis=1, dtype=np.uint16).sum(axis=1, dtype=np.int64)
-    return rest
+    long: np.ndarray = groups.sum(axis=1, dtype=np.uint16).sum(axis=1, dtype=np.int64)
+    long += values[:, whole:].sum(axis=1, dtype=np.int64)
+    return long
 
 
 def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -226,7 +257,16 @@ def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", over="ignore"):
             floats: np.ndarray = np.abs(after.astype(np.float64) - before)
         return floats
-    differences = np.maximum(before, after)
-    differences -= np.minimum(before, after)
-    unsigned: np.ndarray = differences.view(f"u{differences.itemsize}")
+    above = np.maximum(before, after, out=_memory(before, 0))
+    below = np.minimum(before, after, out=_memory(before, 1))
+    np.subtract(above, below, out=above)
+    unsigned: np.ndarray = above.view(f"u{above.itemsize}")
     return unsigned
+
+
+def _memory(like: np.ndarray, which: int) -> np.ndarray:
+    """One of two arrays like a tile, in memory that each thread keeps: fresh memory costs more."""
+    if not hasattr(_local, "memory"):
+        _local.memory = np.empty((2, TILE_BYTES), np.uint8)
+    kept: np.ndarray = _local.memory[which, : like.nbytes].view(like.dtype).reshape(like.shape)
+    return kept
