@@ -24,6 +24,7 @@ from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage
 from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
+from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BatchSchedule, cumulative_draws
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import (
@@ -514,8 +515,13 @@ class FrameWindowDataset:
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
-    ) -> BatchSchedule:
+        lanes: bool = False,
+    ) -> BatchSchedule | LaneSchedule:
         """Which windows every batch of every epoch holds, in all adapters alike."""
+        if lanes and self._draws is not None:
+            raise ValueError("lanes follow the clips, so windows with weights= cannot be drawn")
+        if lanes:
+            return LaneSchedule(self.index, batch_size, shuffle=shuffle, seed=seed, shard=shard)
         return BatchSchedule(
             len(self), batch_size, shuffle, seed, drop_remainder, shard, self._draws
         )
@@ -529,6 +535,7 @@ class FrameWindowDataset:
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
+        lanes: bool = False,
     ) -> dict[str, Any]:
         """Where training stands after some steps, as JSON values.
 
@@ -541,6 +548,7 @@ class FrameWindowDataset:
             seed=seed,
             drop_remainder=drop_remainder,
             shard=shard,
+            lanes=lanes,
         )
         epoch, step = schedule.place(steps_done)
         return {
@@ -549,6 +557,7 @@ class FrameWindowDataset:
             "seed": seed,
             "drop_remainder": drop_remainder,
             "shard": tuple(shard),
+            "lanes": lanes,
             "start_epoch": epoch,
             "start_step": step,
         }
@@ -638,6 +647,7 @@ class FrameWindowDataset:
         start_epoch: int = 0,
         start_step: int = 0,
         shard: tuple[int, int] = (0, 1),
+        lanes: bool = False,
     ) -> tf.data.Dataset:
         """Batches as a `tf.data.Dataset`; see `framewin.adapters.tf_data.to_tf_dataset`."""
         from framewin.adapters.tf_data import to_tf_dataset
@@ -656,15 +666,14 @@ class FrameWindowDataset:
             start_epoch=start_epoch,
             start_step=start_step,
             shard=shard,
+            lanes=lanes,
         )
 
-    def to_batches(
-        self, *, epochs: int = 1, lanes: bool = False, **options: Unpack[BatchOptions]
-    ) -> WindowBatches:
+    def to_batches(self, *, epochs: int = 1, **options: Unpack[BatchOptions]) -> WindowBatches:
         """Numpy batches by number; see `framewin.adapters.batches.WindowBatches`."""
         from framewin.adapters.batches import WindowBatches
 
-        return WindowBatches(self, epochs=epochs, lanes=lanes, **options)
+        return WindowBatches(self, epochs=epochs, **options)
 
     def to_keras_dataset(
         self,
