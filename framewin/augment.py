@@ -1,9 +1,10 @@
 """Augmentations that act alike on all frames of a window, inputs and targets together.
 
-Whatever is random is a pure function of (seed, epoch, window): the number of workers, the batch
-size and a resume change nothing. Random numbers come from the cipher that also orders the
-windows, so that the graph and numpy draw the same ones. Frames are augmented when a batch is made
-and are never kept.
+Whatever is random is a pure function of (seed, epoch, window), or of (seed, epoch, place in the
+epoch) where windows are drawn by their weights, so that one that is drawn twice is changed in two
+ways: the number of workers, the batch size and a resume change nothing. Random numbers come from
+the cipher that also orders the windows, so that the graph and numpy draw the same ones. Frames are
+augmented when a batch is made and are never kept.
 """
 
 from __future__ import annotations
@@ -346,23 +347,30 @@ def augment_windows(
     epoch: int,
     windows: Int64Array,
     input_frames: int,
+    draws: Int64Array | None = None,
 ) -> np.ndarray:
     """Augment whole windows, with `Augment` or anything that `window_function` takes.
 
-    Args and returns as `Augment.apply`.
+    Args and returns as `Augment.apply`, and:
+
+    Args:
+        draws: What the random numbers come from instead of `windows`, (B,).
 
     Raises:
         ValueError: A function gave frames of another number, channels or dtype.
     """
+    draws = windows if draws is None else draws
     if isinstance(augment, Augment):
         return augment.apply(
-            frames, seed=seed, epoch=epoch, windows=windows, input_frames=input_frames
+            frames, seed=seed, epoch=epoch, windows=draws, input_frames=input_frames
         )
     change = window_function(augment)
     results = []
-    for window, number in zip(frames, np.asarray(windows).tolist(), strict=True):
+    numbers = (np.asarray(part).tolist() for part in (windows, draws))
+    for window, number, draw_number in zip(frames, *numbers, strict=True):
         try:
-            result = np.asarray(change(window, np.random.default_rng((seed, epoch, number))))
+            rng = np.random.default_rng((seed, epoch, draw_number))
+            result = np.asarray(change(window, rng))
         except Exception as exc:
             exc.add_note(f"while window {number} of epoch {epoch} was augmented")
             raise

@@ -24,6 +24,7 @@ from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage
 from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
+from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BatchSchedule, cumulative_draws
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import (
@@ -178,8 +179,8 @@ class FrameWindowDataset:
             where: Which windows to use, by their columns `clip`, `frame_number`, `mean`,
                 `motion` and `nodata` (see `framewin.windows.choose`): an expression such as
                 `"motion > 2.0 and nodata < 0.5"`, or a function of the table of columns that
-                gives True or False for each window. The first use of a statistic reads the
-                frames once.
+                gives True or False for each window. The statistics are recorded in the store;
+                where they are not, the frames are read once.
             weights: How often windows are drawn: an expression or function as for `where` that
                 gives a number >= 0 for each window. A shuffled epoch then draws len(ds) windows
                 with replacement; an unshuffled one still has every window once.
@@ -452,9 +453,14 @@ class FrameWindowDataset:
     def frame_statistics(self) -> FrameStatistics:
         """Mean, motion and fraction without data of each frame of the store.
 
-        Reads the frames of the clips used once, and keeps the result in memory; NaN for the
-        others. The motion of a segment's first frame is NaN.
+        They are recorded in stores that `framewin convert` wrote. Of other arrays, and where
+        `nodata=` is another value than the store's, the frames of the clips used are read once,
+        and the others are NaN. The motion of a segment's first frame is NaN.
         """
+        if self._known.frames is None:
+            recorded = self._store.statistics()
+            if recorded is not None:
+                self._known.frames = FrameStatistics(**recorded)
         if self._known.frames is None:
             found = FrameStatistics.empty(self.clips.num_frames)
             runs = self._known.runs
@@ -509,8 +515,13 @@ class FrameWindowDataset:
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
-    ) -> BatchSchedule:
+        lanes: bool = False,
+    ) -> BatchSchedule | LaneSchedule:
         """Which windows every batch of every epoch holds, in all adapters alike."""
+        if lanes and self._draws is not None:
+            raise ValueError("lanes follow the clips, so windows with weights= cannot be drawn")
+        if lanes:
+            return LaneSchedule(self.index, batch_size, shuffle=shuffle, seed=seed, shard=shard)
         return BatchSchedule(
             len(self), batch_size, shuffle, seed, drop_remainder, shard, self._draws
         )
@@ -524,6 +535,7 @@ class FrameWindowDataset:
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
+        lanes: bool = False,
     ) -> dict[str, Any]:
         """Where training stands after some steps, as JSON values.
 
@@ -536,6 +548,7 @@ class FrameWindowDataset:
             seed=seed,
             drop_remainder=drop_remainder,
             shard=shard,
+            lanes=lanes,
         )
         epoch, step = schedule.place(steps_done)
         return {
@@ -544,6 +557,7 @@ class FrameWindowDataset:
             "seed": seed,
             "drop_remainder": drop_remainder,
             "shard": tuple(shard),
+            "lanes": lanes,
             "start_epoch": epoch,
             "start_step": step,
         }
@@ -633,6 +647,7 @@ class FrameWindowDataset:
         start_epoch: int = 0,
         start_step: int = 0,
         shard: tuple[int, int] = (0, 1),
+        lanes: bool = False,
     ) -> tf.data.Dataset:
         """Batches as a `tf.data.Dataset`; see `framewin.adapters.tf_data.to_tf_dataset`."""
         from framewin.adapters.tf_data import to_tf_dataset
@@ -651,15 +666,14 @@ class FrameWindowDataset:
             start_epoch=start_epoch,
             start_step=start_step,
             shard=shard,
+            lanes=lanes,
         )
 
-    def to_batches(
-        self, *, epochs: int = 1, lanes: bool = False, **options: Unpack[BatchOptions]
-    ) -> WindowBatches:
+    def to_batches(self, *, epochs: int = 1, **options: Unpack[BatchOptions]) -> WindowBatches:
         """Numpy batches by number; see `framewin.adapters.batches.WindowBatches`."""
         from framewin.adapters.batches import WindowBatches
 
-        return WindowBatches(self, epochs=epochs, lanes=lanes, **options)
+        return WindowBatches(self, epochs=epochs, **options)
 
     def to_keras_dataset(
         self,

@@ -15,6 +15,8 @@ Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all) during long work."""
 
 FORMAT_VERSION = 3
+STATISTICS = ("mean", "motion", "nodata")
+"""Of each frame: mean, mean absolute difference to the frame before, fraction without data."""
 FRAME_DTYPES = (
     "uint8",
     "uint16",

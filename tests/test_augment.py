@@ -291,3 +291,20 @@ def test_frames_that_do_not_suit(
     """Refused before the first batch."""
     with pytest.raises(ValueError, match=re.escape(message)):
         Augment(**options).check(shape, nodata)
+
+
+@pytest.mark.parametrize("how", [Augment(shift=0.4, brightness=0.3), "function"])
+def test_a_window_drawn_twice_is_changed_in_two_ways(make_store: MakeClips, how: object) -> None:
+    """Weighted draws are augmented by their place in the epoch, in the graph as in numpy."""
+    store = make_store({"a": range(9)}, shape=(6, 6, 2))
+    ds = FrameWindowDataset(
+        store, input_frames=2, predict_frames=2, weights=lambda table: table["frame_number"] == 0
+    )
+    augment = (lambda w, rng: w + rng.integers(200, dtype="uint8")) if how == "function" else how
+    options = {"batch_size": 6, "shuffle": True, "augment": augment}
+    [batch] = ds.to_batches(**options)
+    assert set(ds.schedule(batch_size=6, shuffle=True).windows(0, 0).tolist()) == {0}
+    assert len({window.tobytes() for window in batch[0]}) > 1
+    import_or_skip("tensorflow")
+    [got] = ds.to_tf_dataset(**options)
+    assert all(np.abs(np.asarray(a, int) - b).max() <= 1 for a, b in zip(got, batch, strict=True))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from framewin import FrameWindowDataset
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
-from tests.conftest import MakeClips
+from tests.conftest import MakeClips, import_or_skip
 
 
 @given(
@@ -30,7 +30,10 @@ def test_inputs_follow_one_another(
     spec = WindowSpec(2, 1, frame_step=step)
     starts = np.cumsum([0, *(n + 3 for n in lengths[:-1])])
     index = WindowIndex(spec, Runs(starts, np.array(lengths)))
-    lanes = LaneSchedule(index, batch_size, shuffle=shuffle) if len(index) >= 8 else None
+    hop = 2 * step
+    chains = -(-np.diff(index.window_ends, prepend=0) // hop)
+    enough = chains.sum() >= batch_size
+    lanes = LaneSchedule(index, batch_size, shuffle=shuffle) if enough else None
     seen: list[int] = []
     last = last_runs = np.zeros(0)
     for number in range(lanes.num_batches if lanes else 0):
@@ -69,7 +72,11 @@ def test_batches_bring_the_mask(make_store: MakeClips) -> None:
     [
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"batch_size": 9}, "batch_size 9 is above the number of windows whose inputs follow one"),
-        ({"batch_size": 1, "shard": (0, 2)}, "lanes cannot be sharded, got shard=(0, 2)"),
+        ({"batch_size": 4, "shard": (0, 2)}, "batch_size 4 x 2 shards is above the number of win"),
+        (
+            {"batch_size": 1, "shard": (2, 2)},
+            "shard must be (index, count) with 0 <= index < count",
+        ),
     ],
 )
 def test_bad_lanes(make_store: MakeClips, options: dict, message: str) -> None:
@@ -81,3 +88,96 @@ def test_bad_lanes(make_store: MakeClips, options: dict, message: str) -> None:
     sparse = FrameWindowDataset(store, input_frames=2, predict_frames=1, window_stride=3)
     with pytest.raises(ValueError, match="lanes need a window every 2 frames"):
         sparse.to_batches(lanes=True, batch_size=1)
+    weighed = FrameWindowDataset(store, input_frames=2, predict_frames=1, weights="mean")
+    with pytest.raises(ValueError, match="lanes follow the clips, so windows with weights= cannot"):
+        weighed.to_batches(lanes=True, batch_size=1)
+    import_or_skip("keras")
+    with pytest.raises(ValueError, match="lanes need input_name=: fit would take a mask behind"):
+        ds.to_keras_dataset(lanes=True, batch_size=1)
+
+
+def parts(batch: tuple) -> list[np.ndarray]:
+    inputs, *others = batch
+    first = [inputs[name] for name in sorted(inputs)] if isinstance(inputs, dict) else [inputs]
+    return [np.asarray(part) for part in (*first, *others)]
+
+
+def same(ones: object, others: object) -> bool:
+    pairs = zip(ones, others, strict=True)
+    return all(
+        all(np.array_equal(a, b) for a, b in zip(parts(one), parts(other), strict=True))
+        for one, other in pairs
+    )
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("input_name", [None, "frames"])
+def test_every_adapter_gives_the_same_lanes(
+    make_store: MakeClips, shuffle: bool, input_name: str | None
+) -> None:
+    """Two epochs of tf.data, of Keras and of torch are those of numpy, resumed as well."""
+    store = make_store({"a": [*range(12), *range(20, 31)], "b": range(9)})
+    ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
+    options = {"batch_size": 2, "lanes": True, "shuffle": shuffle, "input_name": input_name}
+    numpy = ds.to_batches(**options, epochs=2)
+    steps = numpy.steps_per_epoch
+    epochs = list(numpy)[:steps], list(numpy)[steps:]
+    state = ds.state(steps + 2, batch_size=2, lanes=True, shuffle=shuffle)
+    import_or_skip("tensorflow")
+    batches = ds.to_tf_dataset(**options)
+    assert b"PyFunc" not in batches._as_serialized_graph().numpy()
+    for epoch in epochs:
+        assert same(batches.as_numpy_iterator(), epoch)
+    rest = ds.to_tf_dataset(**state, input_name=input_name)
+    assert same(rest.as_numpy_iterator(), epochs[1][2:])
+    if input_name is not None:
+        keras = ds.to_keras_dataset(**options)
+        assert same([keras[step] for step in range(steps)], epochs[0])
+
+
+def test_torch_gives_the_same_lanes(make_store: MakeClips) -> None:
+    """As numpy, the mask last."""
+    import_or_skip("torch")
+    ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
+    options = {"batch_size": 2, "lanes": True, "shuffle": True}
+    assert same(ds.to_torch_loader(**options), ds.to_batches(**options))
+
+
+def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
+    """Step s of three shards of two lanes, one behind the other, is step s of six lanes."""
+    ds = FrameWindowDataset(
+        make_store({"a": range(20), "b": range(31), "c": range(9)}),
+        input_frames=2,
+        predict_frames=1,
+    )
+    whole = ds.to_batches(batch_size=6, lanes=True, shuffle=True)
+    shards = [
+        ds.to_batches(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
+        for index in range(3)
+    ]
+    joined = [
+        tuple(np.concatenate(column) for column in zip(*step, strict=True))
+        for step in zip(*shards, strict=True)
+    ]
+    assert same(joined, whole)
+    import_or_skip("tensorflow")
+    for index, shard in enumerate(shards):
+        batches = ds.to_tf_dataset(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
+        assert same(batches.as_numpy_iterator(), shard)
+
+
+def test_a_stateful_model_is_fed_its_resets(make_store: MakeClips) -> None:
+    """fit takes the mask as the input "resets", and no part for sample weights."""
+    keras = import_or_skip("keras")
+    import_or_skip("tensorflow")
+    ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
+    frames = keras.Input((2, 4, 6, 1), name="frames")
+    resets = keras.Input((), dtype="bool", name="resets")
+    kept = keras.ops.cast(keras.ops.logical_not(resets), "float32")
+    moved = keras.layers.Conv3D(1, (2, 1, 1))(frames) * keras.ops.reshape(kept, (-1, 1, 1, 1, 1))
+    model = keras.Model({"frames": frames, "resets": resets}, moved)
+    model.compile(optimizer="sgd", loss="mse")
+    options = {"batch_size": 2, "lanes": True, "input_name": "frames", "normalize": "unit"}
+    for batches in (ds.to_keras_dataset(**options), ds.to_tf_dataset(**options)):
+        history = model.fit(batches, verbose=0, shuffle=False)
+        assert np.isfinite(history.history["loss"]).all()

@@ -148,7 +148,7 @@ DAMAGE = {
         r"framewin\.record is missing; convert the frames again",
     ),
     "a damaged record": (
-        lambda store: flip(store / RECORD, 200),
+        lambda store: flip(store / RECORD, (store / RECORD).stat().st_size - 60),
         StoreError,
         r"framewin\.record is damaged or cut short; convert it again",
     ),

@@ -14,12 +14,28 @@ import numpy as np
 from framewin.augment import Augment, augment_windows
 from framewin.dataset import FrameWindowDataset
 from framewin.scaling import Normalize
-from framewin.schema import Int64Array
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import check_step
 
 Batch = tuple[Any, ...]
-"""Inputs (or `{input_name: inputs}`), targets, weights if the dataset has them, a mask of lanes."""
+"""What `element` gives."""
+
+RESETS = "resets"
+"""Name of the mask of lanes among named inputs."""
+
+
+def element(
+    input_name: str | None, inputs: Any, targets: Any, weights: Sequence[Any], resets: Sequence[Any]
+) -> Batch:
+    """The parts of a batch: inputs, targets, weights if the dataset has them, a mask of lanes.
+
+    With an `input_name` the inputs are a dict, which holds the mask, too: `fit` takes what stands
+    behind the targets for weights of their loss.
+    """
+    if input_name is None:
+        return inputs, targets, *weights, *resets
+    masks = dict(zip([RESETS], resets, strict=False))
+    return {input_name: inputs, **masks}, targets, *weights
 
 
 class WindowBatches(Sequence[Batch]):
@@ -51,9 +67,6 @@ class WindowBatches(Sequence[Batch]):
 
         Args:
             epochs: How many epochs to number, the first without its first `start_step` batches.
-            lanes: Row k of each batch goes on where row k of the batch before ended, for
-                stateful models; a mask bool (B,) comes last, True where it does not, so that the
-                state must be cleared. See `framewin.windows.lanes`.
 
         Raises:
             ValueError: A parameter out of its range.
@@ -65,12 +78,8 @@ class WindowBatches(Sequence[Batch]):
             seed=seed,
             drop_remainder=drop_remainder,
             shard=shard,
+            lanes=lanes,
         )
-        self.lanes: LaneSchedule | None = None
-        if lanes:
-            if tuple(shard) != (0, 1):
-                raise ValueError(f"lanes cannot be sharded, got shard={shard}")
-            self.lanes = LaneSchedule(dataset.index, batch_size, shuffle=shuffle, seed=seed)
         self.scaling = dataset.scaling(normalize, dtype=dtype)
         self.augment, self.input_name = augment, input_name
         self.start_epoch, self.start_step, self.epochs = start_epoch, start_step, epochs
@@ -84,7 +93,7 @@ class WindowBatches(Sequence[Batch]):
     @property
     def steps_per_epoch(self) -> int:
         """Batches of a whole epoch."""
-        return self.schedule.num_batches if self.lanes is None else self.lanes.num_batches
+        return self.schedule.num_batches
 
     def __len__(self) -> int:
         return self.epochs * self.steps_per_epoch - self.start_step
@@ -109,15 +118,17 @@ class WindowBatches(Sequence[Batch]):
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of a step of any epoch >= 0; `epochs` and `start_step` do not matter."""
-        windows = (self.lanes or self.schedule).windows(epoch, step)
-        inputs, targets, *weights = self.dataset.weigh(*self._frames(windows, epoch))
+        frames = self._frames(epoch, step)
+        inputs, targets, *weights = self.dataset.weigh(*frames)
         if self.scaling is not None:
             inputs, targets = self.scaling(inputs), self.scaling(targets)
-        named = inputs if self.input_name is None else {self.input_name: inputs}
-        resets = () if self.lanes is None else (self.lanes.resets(epoch, step),)
-        return named, targets, *weights, *resets
+        resets = []
+        if isinstance(self.schedule, LaneSchedule):
+            resets.append(self.schedule.resets(epoch, step))
+        return element(self.input_name, inputs, targets, weights, resets)
 
-    def _frames(self, windows: Int64Array, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _frames(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        windows = self.schedule.windows(epoch, step)
         inputs, targets = self.dataset.read(windows)
         if self.augment is None:
             return inputs, targets
@@ -128,6 +139,7 @@ class WindowBatches(Sequence[Batch]):
             seed=self.schedule.seed,
             epoch=epoch,
             windows=windows,
+            draws=self.schedule.draws_of(epoch, step),
             input_frames=count,
         )
         return frames[:, :count], frames[:, count:]

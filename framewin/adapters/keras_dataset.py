@@ -40,7 +40,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             **options: As for `to_tf_dataset`, without `prefetch`.
 
         Raises:
-            ValueError: An option out of its range, or `start_step`: an epoch of Keras is whole.
+            ValueError: An option out of its range, `start_step`, for an epoch of Keras is whole,
+                or lanes without `input_name`.
         """
         super().__init__(
             workers=workers,
@@ -51,6 +52,11 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             raise ValueError(
                 "start_step needs to_tf_dataset or to_batches: every epoch of a PyDataset has "
                 "the same length"
+            )
+        if options.get("lanes") and options.get("input_name") is None:
+            raise ValueError(
+                "lanes need input_name=: fit would take a mask behind the targets for weights; "
+                'with input_name="frames" the model gets the inputs "frames" and "resets"'
             )
         self.batches = WindowBatches(dataset, **options)
         self.epoch = self.batches.start_epoch

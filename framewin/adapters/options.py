@@ -21,3 +21,4 @@ class BatchOptions(TypedDict, total=False):
     start_epoch: int
     start_step: int
     shard: tuple[int, int]
+    lanes: bool

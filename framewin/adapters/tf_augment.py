@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 else:
     tf = require("tensorflow", extra="tensorflow")
 
-AugmentBatch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-"""Joined frames (B, T, H, W, C), window numbers (B,), epoch and its key, to augmented frames."""
+AugmentBatch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, dict[str, tf.Tensor]], tf.Tensor]
+"""Joined frames (B, T, H, W, C), window numbers (B,), what random numbers come from (B,), and the
+epoch, to augmented frames."""
 
 
 def augmenter(augment: Any, dataset: FrameWindowDataset, seed: int) -> AugmentBatch:
@@ -30,30 +31,35 @@ def augmenter(augment: Any, dataset: FrameWindowDataset, seed: int) -> AugmentBa
         augment.check(frame_format.shape, dataset.nodata)
 
         def built_in(
-            frames: tf.Tensor, windows: tf.Tensor, epoch: tf.Tensor, key: tf.Tensor
+            frames: tf.Tensor, windows: tf.Tensor, draws: tf.Tensor, epoch: dict[str, tf.Tensor]
         ) -> tf.Tensor:
-            return augmented(augment, frames, windows, key, spec.input_frames)
+            return augmented(augment, frames, draws, epoch["key"], spec.input_frames)
 
         return built_in
 
-    def numpy(frames: np.ndarray, windows: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+    def numpy(
+        frames: np.ndarray, windows: np.ndarray, draws: np.ndarray, epoch: np.ndarray
+    ) -> np.ndarray:
         return aug.augment_windows(
             augment,
             frames,
             seed=seed,
             epoch=int(epoch),
             windows=windows,
+            draws=draws,
             input_frames=spec.input_frames,
         )
 
     length = spec.input_frames + spec.predict_frames
     trial = np.zeros((1, length, *frame_format.shape), frame_format.dtype)
-    shape = numpy(trial, np.zeros(1, np.int64), np.zeros(())).shape
+    zero = np.zeros(1, np.int64)
+    shape = numpy(trial, zero, zero, np.zeros(())).shape
 
     def called(
-        frames: tf.Tensor, windows: tf.Tensor, epoch: tf.Tensor, key: tf.Tensor
+        frames: tf.Tensor, windows: tf.Tensor, draws: tf.Tensor, epoch: dict[str, tf.Tensor]
     ) -> tf.Tensor:
-        result = tf.numpy_function(numpy, [frames, windows, epoch], frames.dtype)
+        given = [frames, windows, draws, epoch["number"]]
+        result = tf.numpy_function(numpy, given, frames.dtype)
         result.set_shape((frames.shape[0], *shape[1:]))
         return result
 

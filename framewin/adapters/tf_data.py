@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from framewin.adapters.batches import element
 from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import FrameWindowDataset
 from framewin.metrics import FULL_SCALE
@@ -22,6 +23,7 @@ from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
+from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BatchSchedule, check_step
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def to_tf_dataset(
     start_epoch: int = 0,
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
+    lanes: bool = False,
 ) -> tf.data.Dataset:
     """Batches of a dataset's windows, as fast as from a tensor in memory.
 
@@ -78,7 +81,12 @@ def to_tf_dataset(
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
             pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
-        shard: (index, count): batch `index`, `index + count`, ... of each epoch only.
+        shard: (index, count): batch `index`, `index + count`, ... of each epoch only; of lanes,
+            its share of the lanes.
+        lanes: Row k of each batch goes on where row k of the batch before ended, for stateful
+            models; a mask bool (B,) comes last, True where it does not, so that the state must
+            be cleared. With `input_name` it is the input `"resets"` instead. See
+            `framewin.windows.lanes`.
 
     Returns:
         A dataset of known cardinality (but for `start_step`) with elements (inputs, targets):
@@ -95,21 +103,22 @@ def to_tf_dataset(
         seed=seed,
         drop_remainder=drop_remainder,
         shard=shard,
+        lanes=lanes,
     )
     _check(schedule, prefetch, start_epoch, start_step)
     scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
-    windows_of = _window_chooser(schedule)
+    choose = _chooser(schedule)
     change = None if augment is None else augmenter(augment, dataset, seed)
     num_batches = schedule.num_batches
 
     @tf.autograph.experimental.do_not_convert
     def load(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        windows = windows_of(epoch, step)
+        windows, draws, *resets = choose(epoch, step)
         inputs, targets = read(windows)
         if change is not None:
             joined = tf.concat([inputs, targets], axis=1)
-            joined = change(joined, windows, epoch["number"], epoch["key"])
+            joined = change(joined, windows, draws, epoch)
             inputs, targets = tf.split(joined, (inputs.shape[1], targets.shape[1]), axis=1)
         weights = (_weights(targets, dataset.nodata),) if dataset.weighted else ()
         if weights and math.isnan(dataset.nodata or 0.0):
@@ -119,8 +128,7 @@ def to_tf_dataset(
             )
         if scaling is not None:
             inputs, targets = scaled(inputs, scaling), scaled(targets, scaling)
-        named = inputs if input_name is None else {input_name: inputs}
-        return named, targets, *weights
+        return element(input_name, inputs, targets, weights, resets)
 
     @tf.autograph.experimental.do_not_convert
     def batches_of_epoch(epoch: dict[str, tf.Tensor]) -> tf.data.Dataset:
@@ -219,38 +227,68 @@ def scaled(frames: tf.Tensor, scaling: Scaling) -> tf.Tensor:
     return tf.cast(values, scaling.dtype)
 
 
-def _check(schedule: BatchSchedule, prefetch: int, start_epoch: int, start_step: int) -> None:
+def _check(
+    schedule: BatchSchedule | LaneSchedule, prefetch: int, start_epoch: int, start_step: int
+) -> None:
     for name, value in (("prefetch", prefetch), ("start_epoch", start_epoch)):
         if value < 0:
             raise ValueError(f"{name} must be >= 0, got {value}")
     check_step(start_step, schedule.num_batches)
 
 
-def _window_chooser(
-    schedule: BatchSchedule,
-) -> Callable[[dict[str, tf.Tensor], tf.Tensor], tf.Tensor]:
-    """`BatchSchedule.windows` in the graph: int64 (B,)."""
+ChooseWindows = Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, ...]]
+"""An epoch and a step to windows and what their random numbers come from, int64 (B,) each; of
+lanes, the mask of those that begin anew, bool (B,), too."""
+
+
+def _chooser(schedule: BatchSchedule | LaneSchedule) -> ChooseWindows:
+    if isinstance(schedule, LaneSchedule):
+        return _lane_chooser(schedule)
+    return _window_chooser(schedule)
+
+
+def _lane_chooser(lanes: LaneSchedule) -> ChooseWindows:
+    """`LaneSchedule.windows` and `resets` in the graph."""
+    with tf.device("CPU"):
+        first_positions = tf.constant(lanes.first_positions)
+        firsts, lengths = tf.constant(lanes.firsts), tf.constant(lanes.lengths)
+
+    def choose(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        positions = first_positions + step
+        at = tf.searchsorted(epoch["ends"], positions, side="right")
+        chains = tf.gather(epoch["order"], at)
+        places = positions - tf.gather(epoch["ends"], at) + tf.gather(lengths, chains)
+        windows = tf.gather(firsts, chains) + places * lanes.hop
+        return windows, windows, tf.logical_or(places == 0, step == 0)
+
+    return choose
+
+
+def _window_chooser(schedule: BatchSchedule) -> ChooseWindows:
+    """`BatchSchedule.windows` in the graph."""
     index, count = schedule.shard
     size, num_windows = schedule.batch_size, schedule.num_windows
     with tf.device("CPU"):
         draws = None if schedule.draws is None else tf.constant(schedule.draws)
 
-    def windows(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+    def choose(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         first = (step * count + index) * size
         if schedule.drop_remainder:
             positions = first + tf.range(size, dtype=tf.int64)
         else:
             positions = tf.range(first, tf.minimum(first + size, num_windows))
         if not schedule.shuffle:
-            return positions
+            return positions, positions
         if draws is not None:
-            numbers = _encipher(positions, epoch["order"], order.KEY_MAX_INDEX, order.KEY_ROUNDS)
-            return tf.searchsorted(draws, numbers, side="right", out_type=tf.int64)
-        if num_windows <= MAX_STORED_ORDER:
-            return tf.gather(epoch["order"], positions)
-        return _permute(positions, epoch["order"], num_windows)
+            numbers = _encipher(positions, epoch["key"], order.KEY_MAX_INDEX, order.KEY_ROUNDS)
+            return tf.searchsorted(draws, numbers, side="right", out_type=tf.int64), positions
+        if _stores_order(schedule):
+            windows = tf.gather(epoch["order"], positions)
+        else:
+            windows = _permute(positions, epoch["key"], num_windows)
+        return windows, windows
 
-    return windows
+    return choose
 
 
 def _options() -> Any:
@@ -267,14 +305,15 @@ def _options() -> Any:
     return options
 
 
-def _epochs(schedule: BatchSchedule, start_epoch: int, start_step: int) -> tf.data.Dataset:
-    """One element per pass over it: the epoch, its first step, and its order or the key to it.
+def _epochs(
+    schedule: BatchSchedule | LaneSchedule, start_epoch: int, start_step: int
+) -> tf.data.Dataset:
+    """One element per pass over it: the epoch, its first step, its key, uint32 (3,), and its order.
 
-    Of few windows, the whole order: int64 (num_windows,), made once per epoch, because the
-    cipher walks thousands of steps for each number in a range far below its block. Of many,
-    or where windows are drawn with replacement, the key: uint32 (3,).
+    Of few windows, the whole order is made once per epoch: int64 (num_windows,), because the
+    cipher walks thousands of steps for each number in a range far below its block. Of lanes, that
+    of the chains, and where each ends.
     """
-    num_windows = schedule.num_windows
     with tf.device("CPU"):
         next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
 
@@ -284,10 +323,11 @@ def _epochs(schedule: BatchSchedule, start_epoch: int, start_step: int) -> tf.da
         first_step = tf.where(number == start_epoch, tf.constant(start_step, tf.int64), 0)
         key = _epoch_key(schedule.seed, number)
         epoch = {"number": number, "first_step": first_step, "key": key}
-        if schedule.shuffle:
-            stored = schedule.draws is None and num_windows <= MAX_STORED_ORDER
-            every = tf.range(num_windows, dtype=tf.int64)
-            epoch["order"] = _permute(every, key, num_windows) if stored else key
+        if isinstance(schedule, LaneSchedule):
+            epoch["order"] = _whole_order(len(schedule.lengths), key, schedule.shuffle)
+            epoch["ends"] = tf.cumsum(tf.gather(schedule.lengths, epoch["order"]))
+        elif _stores_order(schedule):
+            epoch["order"] = _whole_order(schedule.num_windows, key, shuffle=True)
         return epoch
 
     return tf.data.Dataset.from_tensors(0).map(of_next_epoch)
@@ -299,6 +339,16 @@ def _epoch_key(seed: int, epoch: tf.Tensor) -> tf.Tensor:
     key = tf.constant(order.seed_key(seed), tf.uint32)
     mixed = _encipher(numbers, key, order.KEY_MAX_INDEX, order.KEY_ROUNDS)
     return tf.cast(tf.math.floormod(mixed, 2**32), tf.uint32)
+
+
+def _stores_order(schedule: BatchSchedule) -> bool:
+    few = schedule.num_windows <= MAX_STORED_ORDER
+    return few and schedule.shuffle and schedule.draws is None
+
+
+def _whole_order(count: int, key: tf.Tensor, shuffle: bool) -> tf.Tensor:
+    every = tf.range(count, dtype=tf.int64)
+    return _permute(every, key, count) if shuffle else every
 
 
 def _permute(positions: tf.Tensor, key: tf.Tensor, num_windows: int) -> tf.Tensor:

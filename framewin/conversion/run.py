@@ -6,7 +6,6 @@ import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from framewin.conversion.plan import ConversionPlan, Target, plan_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.resume import plan_record, take_up
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
+from framewin.conversion.statistics import BlockStatistics
 from framewin.errors import FramewinError, SourceError, StoreError
 from framewin.schema import FrameFormat, Gap, Progress
 from framewin.sources.listing import Skipped
@@ -230,6 +230,7 @@ class _Job:
             self._write_blocks(self._kept_blocks())
             self.journal.flush()
             if not self.reader.damaged:
+                writer.statistics |= self.converter.statistics.columns()
                 writer.finish()
         except BaseException:
             # A failed sync leaves nothing to record; other errors should not cost what is done.
@@ -258,47 +259,47 @@ class _Job:
         return kept
 
     def _write_blocks(self, kept: set[int]) -> None:
-        """Decode and write the blocks that are not kept.
+        """Decode and write the blocks that are not kept; those are read again for statistics.
 
         Only a few are under way at any time, and results are taken in row order, so memory
         does not grow with the source and the first bad frame is the one that is reported.
         """
-        waiting = self._waiting(kept)
-        running: deque[tuple[int, Future[tuple[int, list[StoredChunk]]]]] = deque()
+        waiting = iter(range(self.converter.num_blocks))
+        running: deque[tuple[int, Future[tuple[int, list[StoredChunk]] | None]]] = deque()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="framewin-convert")
         beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
         done, total = self.resumed_frames, self.plan.meta.clips.num_frames
 
         def submit_blocks() -> None:
             for number in islice(waiting, self.workers * BLOCKS_AHEAD - len(running)):
-                running.append((number, pool.submit(self.converter, number)))
+                if number in kept:
+                    self.reader.skip(*self.converter.rows(number))
+                    running.append((number, pool.submit(self.converter.look_again, number)))
+                else:
+                    running.append((number, pool.submit(self.converter, number)))
 
         try:
             metadata = beside.submit(self.writer.write_metadata)
             submit_blocks()
             while running:
                 number, future = running.popleft()
-                self._commit(number, *self._result(number, future))
+                written = self._result(number, future)
+                if written is not None:
+                    self._commit(number, *written)
                 submit_blocks()
-                begin, end = self.converter.rows(number)
-                done += end - begin
-                if self.progress is not None:
-                    self.progress(done, total)
+                if written is not None:
+                    begin, end = self.converter.rows(number)
+                    done += end - begin
+                    if self.progress is not None:
+                        self.progress(done, total)
             metadata.result()
         finally:
             pool.shutdown(wait=not self.converter.stalled, cancel_futures=True)
             beside.shutdown()
 
-    def _waiting(self, kept: set[int]) -> Iterator[int]:
-        for number in range(self.converter.num_blocks):
-            if number in kept:
-                self.reader.skip(*self.converter.rows(number))
-            else:
-                yield number
-
     def _result(
-        self, number: int, future: Future[tuple[int, list[StoredChunk]]]
-    ) -> tuple[int, list[StoredChunk]]:
+        self, number: int, future: Future[tuple[int, list[StoredChunk]] | None]
+    ) -> tuple[int, list[StoredChunk]] | None:
         try:
             return future.result(timeout=STALLED_SECONDS)
         except TimeoutError:
@@ -338,6 +339,7 @@ class _BlockConverter:
         )
         self.num_blocks = -(-reader.plan.meta.clips.num_frames // self.block)
         self.local = threading.local()
+        self.statistics = BlockStatistics(reader.plan.meta)
 
     def rows(self, number: int) -> tuple[int, int]:
         """The rows of a block, half-open."""
@@ -374,7 +376,16 @@ class _BlockConverter:
         # Once there is damage all is written anew: only the other damaged frames are wanted.
         if self.reader.damaged:
             return bytes_in, []
-        return bytes_in, self.writer.files.write_block(begin, frames)
+        chunks = self.writer.files.write_block(begin, frames)
+        self.statistics.put(begin, frames)
+        return bytes_in, chunks
+
+    def look_again(self, number: int) -> None:
+        """Take the statistics of a block that was written before."""
+        begin, end = self.rows(number)
+        frames = self._buffer()[: end - begin]
+        self.writer.files.read_block(begin, frames)
+        self.statistics.put(begin, frames)
 
     def _buffer(self) -> np.ndarray:
         if not hasattr(self.local, "buffer"):

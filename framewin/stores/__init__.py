@@ -41,6 +41,13 @@ class Store(Protocol):
     def identity(self) -> str:
         """Changes with the store's content: pixels, clips, frame numbers, layout."""
 
+    def statistics(self) -> dict[str, np.ndarray] | None:
+        """Those of `framewin.schema.STATISTICS`, float64, (num_frames,) each; None without.
+
+        Raises:
+            StoreError: They were changed.
+        """
+
     def source_files(self, rows: Int64Array) -> list[str]:
         """Path below the source folder of the file that each row came from."""
 
@@ -67,6 +74,8 @@ class StoreWriter(Protocol):
     """With nothing left open."""
     chunks: dict[str, np.ndarray]
     """The table of chunks; the checksums of committed ones are set in it."""
+    statistics: dict[str, np.ndarray]
+    """The statistics of frames; set in it before the store is completed."""
     files: FrameFiles
     """The frames: written in blocks of whole chunks, and kept when a conversion is resumed."""
 

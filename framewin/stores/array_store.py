@@ -62,6 +62,9 @@ class ArrayStore:
             digest.update(rows.tobytes())
         return digest.hexdigest()
 
+    def statistics(self) -> None:
+        """None are recorded."""
+
     def source_files(self, rows: Int64Array) -> list[str]:
         """The array and the place of each row in it."""
         return [f"{self.source.name}[{row}]" for row in rows]

@@ -48,6 +48,9 @@ class FrameStore(Protocol):
     def identity(self) -> str:
         """Changes with the store's content."""
 
+    def statistics(self) -> dict[str, np.ndarray] | None:
+        """The recorded statistics of frames, if there are any; see `framewin.stores.Store`."""
+
     def source_files(self, rows: Int64Array) -> list[str]:
         """Where each row came from."""
 
@@ -60,6 +63,7 @@ class CachedStore:
         self.meta = store.meta
         self.frames = frames
         self.source_files = store.source_files
+        self.statistics = store.statistics
         self._store = store
 
     @property

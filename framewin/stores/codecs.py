@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numcodecs import blosc, lz4, zstd
@@ -98,6 +99,16 @@ def _usual_chunk_frames(compressed: bool, frame_format: FrameFormat) -> int:
     else:
         chunk = RAW_CHUNK_BYTES // frame_format.nbytes
     return max(1, chunk)
+
+
+class Codec(Protocol):
+    """Compresses and decompresses chunks."""
+
+    def encode(self, frames: np.ndarray) -> bytes:
+        """Compress a full chunk, C-contiguous."""
+
+    def decode(self, data: bytes, out: np.ndarray) -> None:
+        """Decompress a chunk into `out`, C-contiguous, which it must fill."""
 
 
 class ZarrCodec:

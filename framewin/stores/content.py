@@ -5,12 +5,14 @@
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
     chunks/       crc32c, and of compressed chunks offset and nbytes
+    statistics/   mean, motion, nodata             of each frame
 
 All of it is in the store's record, too, from which it is read; see `framewin.stores.record`.
 
 The identity is a SHA-256 over all of this but the file names. The checksums of the chunks are
 in it, so two stores of one identity hold the same bytes of frames, and a table that has changed
-is found when the store is opened.
+is found when the store is opened. Of the statistics it holds the checksum: they are read, and
+checked, when they are first used.
 """
 
 from __future__ import annotations
@@ -23,11 +25,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 import framewin
 from framewin.errors import FormatVersionError, StoreError
-from framewin.schema import FORMAT_VERSION, ClipTable, FrameFormat, StoreMeta
+from framewin.schema import (
+    FORMAT_VERSION,
+    STATISTICS,
+    ClipTable,
+    FrameFormat,
+    StoreMeta,
+)
 from framewin.stores.chunked import pieces
 from framewin.stores.codecs import Layout
 from framewin.stores.record import COLUMN_KINDS, Pieces, Record, pack
@@ -60,9 +69,14 @@ def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
         "step": meta.clips.step,
         "time_unit": meta.clips.time_unit,
         # JSON has no NaN.
-        "nodata": None if meta.nodata is None else repr(float(meta.nodata)),
+        "nodata": attributes_nodata(meta),
         "conversion": dict(meta.conversion),
     }
+
+
+def attributes_nodata(meta: StoreMeta) -> str | None:
+    """The no-data value as the attributes hold it."""
+    return None if meta.nodata is None else repr(float(meta.nodata))
 
 
 def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
@@ -158,16 +172,75 @@ def packed(
     return pack(begin, {**common, **fields}, columns, pieces)
 
 
-def identity(meta: StoreMeta, layout: Layout, chunks: Mapping[str, np.ndarray]) -> str:
+def empty_statistics(meta: StoreMeta) -> dict[str, np.ndarray]:
+    """The table of statistics of a store whose frames were not looked at: float64, NaN."""
+    return {name: np.full(meta.clips.num_frames, np.nan) for name in STATISTICS}
+
+
+def finished(
+    meta: StoreMeta,
+    layout: Layout,
+    chunks: Mapping[str, np.ndarray],
+    statistics: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """The attributes of a store that is whole, as JSON."""
+    found = attributes(meta, layout)
+    found["statistics"] = statistics_checksum(statistics)
+    found["identity"] = identity(meta, layout, chunks, found)
+    return found
+
+
+def statistics_checksum(statistics: Mapping[str, np.ndarray]) -> int:
+    """CRC32C of the table of statistics."""
+    checksum = 0
+    for name in STATISTICS:
+        checksum = google_crc32c.extend(checksum, statistics[name].astype("<f8").tobytes())
+    return checksum
+
+
+def add_statistics(pieces: Pieces, statistics: Mapping[str, np.ndarray]) -> None:
+    """The statistics of the frames, once they are known."""
+    for name in STATISTICS:
+        pieces.add_numbers(f"statistics/{name}", statistics[name])
+
+
+def read_statistics(record: Record, meta: StoreMeta) -> dict[str, np.ndarray] | None:
+    """The table of statistics; None where no data is another value now.
+
+    Args:
+        record: Of the store.
+        meta: As it is used.
+
+    Raises:
+        StoreError: The table is damaged.
+    """
+    if record.fields["attributes"]["nodata"] != attributes_nodata(meta):
+        return None
+    found = {name: record.numbers(f"statistics/{name}") for name in STATISTICS}
+    sizes = {values.shape for values in found.values()}
+    checksum = record.fields["attributes"]["statistics"]
+    if sizes != {(meta.clips.num_frames,)} or statistics_checksum(found) != checksum:
+        raise StoreError(f"{record.path} has other statistics than its frames; convert it again")
+    return found
+
+
+def identity(
+    meta: StoreMeta,
+    layout: Layout,
+    chunks: Mapping[str, np.ndarray],
+    found: Mapping[str, Any],
+) -> str:
     """SHA-256 of all that makes up a store but its file names, hexadecimal.
 
     Args:
         meta: What the store holds.
         layout: How its frames lie; the checksums depend on it.
         chunks: The table of chunks.
+        found: The store's attributes, for the checksum of its statistics.
     """
     settings = attributes(meta, layout)
     del settings["written_by"]
+    settings["statistics"] = found["statistics"]
     shape = (meta.clips.num_frames, *meta.frame_format.shape)
     digest = hashlib.sha256(
         json.dumps([settings, shape, meta.frame_format.dtype], sort_keys=True).encode()
@@ -218,7 +291,7 @@ def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.nd
     num_chunks = -(-num_frames // (layout.chunk_frames or 1))
     if any(values.shape != (num_chunks,) for values in chunks.values()):
         raise StoreError(f"{path} does not list each of its {num_chunks} chunks; convert it again")
-    if identity(meta, layout, chunks) != settings["identity"]:
+    if identity(meta, layout, chunks, settings) != settings["identity"]:
         raise StoreError(
             f"{path} has tables or attributes that were changed after it was written; "
             "convert it again"
@@ -227,7 +300,7 @@ def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.nd
 
 
 def check_version(path: Path, settings: Any) -> None:
-    """Refuse what is not a store of this format version."""
+    """Refuse what is not a store of a format version that can be read."""
     if not isinstance(settings, dict):
         raise not_ours(path)
     found = settings["format_version"]

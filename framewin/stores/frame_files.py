@@ -16,9 +16,11 @@ from framewin.stores.chunks import (
     ChunkPlace,
     StoredChunk,
     compressed_chunks,
+    read_place,
     read_right,
     summed_chunks,
 )
+from framewin.stores.codecs import Codec
 from framewin.stores.durable import DataFile
 
 CRC_BYTES = 4
@@ -39,6 +41,9 @@ class FrameFiles(Protocol):
         The first row is the first of a chunk, and n is a multiple of a chunk's frames unless the
         block is the last one.
         """
+
+    def read_block(self, first_row: int, out: np.ndarray) -> None:
+        """Read (n, H, W, C) frames that were written before, any thread; rows as for writing."""
 
     def commit(self, chunks: list[StoredChunk]) -> None:
         """Take what `write_block` made; from one thread, in the order of rows."""
@@ -87,6 +92,12 @@ class RawFile:
         self.file.write_at(frames.data, self.offset + first_row * self._frame_bytes)
         return summed_chunks(first_row, frames, self.chunk_frames)
 
+    def read_block(self, first_row: int, out: np.ndarray) -> None:
+        """See `FrameFiles`."""
+        place = ChunkPlace(self.path, self.offset + first_row * self._frame_bytes, out.nbytes)
+        pixels = np.frombuffer(read_place(place), out.dtype)
+        out[:] = pixels.reshape(out.shape)
+
     def commit(self, chunks: list[StoredChunk]) -> None:
         """Nothing is left to do."""
 
@@ -115,7 +126,7 @@ class ShardFiles:
         num_chunks: int,
         shard_chunks: int,
         trailers: bool,
-        encode: Callable[[np.ndarray], bytes],
+        codec: Codec,
         index: Callable[[int], bytes],
     ) -> None:
         """Open the first file.
@@ -126,7 +137,7 @@ class ShardFiles:
             num_chunks: In all.
             shard_chunks: Chunks of a file.
             trailers: Whether each chunk is followed by its crc32c.
-            encode: Compresses a chunk.
+            codec: Compresses a chunk, and decodes it again.
             index: What stands at the end of a file, by its number, once its chunks are written.
         """
         self.offsets = np.zeros(num_chunks, np.int64)
@@ -137,7 +148,7 @@ class ShardFiles:
         self._chunk_frames = chunk_frames
         self._shard_chunks = shard_chunks
         self._trailer_bytes = CRC_BYTES if trailers else 0
-        self._encode = encode
+        self._codec = codec
         self._index = index
         self._shard = 0
         self._end = 0
@@ -165,7 +176,18 @@ class ShardFiles:
 
     def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
         """See `FrameFiles`."""
-        return compressed_chunks(first_row, frames, self._chunk_frames, self._encode)
+        return compressed_chunks(first_row, frames, self._chunk_frames, self._codec.encode)
+
+    def read_block(self, first_row: int, out: np.ndarray) -> None:
+        """See `FrameFiles`."""
+        chunk = np.empty((self._chunk_frames, *out.shape[1:]), out.dtype)
+        for begin in range(0, len(out), self._chunk_frames):
+            number = (first_row + begin) // self._chunk_frames
+            path = self._folder / str(number // self._shard_chunks)
+            place = ChunkPlace(path, int(self.offsets[number]), int(self.sizes[number]))
+            self._codec.decode(read_place(place), chunk)
+            frames = out[begin : begin + self._chunk_frames]
+            frames[:] = chunk[: len(frames)]
 
     def commit(self, chunks: list[StoredChunk]) -> None:
         """Write chunks behind those before them."""

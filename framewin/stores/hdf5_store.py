@@ -28,7 +28,7 @@ import numpy as np
 
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
-from framewin.schema import Int64Array, StoreMeta
+from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames, pieces
 from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
@@ -55,7 +55,7 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     if layout.compressed:
         per_chunk += 16 + 24 + chunk * meta.frame_format.nbytes // 100
     # Strings lie on a heap: a reference, a header and padding for each.
-    per_frame = 8 + 2 * (16 + 24)
+    per_frame = 8 + 2 * (16 + 24) + 8 * len(STATISTICS)
     alignment = 0 if layout.compressed else 8 * meta.frame_format.nbytes
     metadata = 2**17
     return (
@@ -91,6 +91,7 @@ class Writer:
         self.num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
         columns = content.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
+        self.statistics = content.empty_statistics(meta)
         if self.layout.compression in PLUGIN_FILTERS:
             require("hdf5plugin", extra="hdf5plugin")
         self._path = site.store if self.layout.compressed else site.folder / "around"
@@ -110,9 +111,8 @@ class Writer:
         with _system_errors():
             self._write_dimensions()
             self._write_coordinates()
-            for table, columns in content.tables(self.meta).items():
+            for table, columns in (content.tables(self.meta) | self._late_tables).items():
                 self._create_table(table, columns)
-            self._create_table("chunks", self.chunks)
 
     def finish(self) -> None:
         """See `StoreWriter`."""
@@ -120,10 +120,10 @@ class Writer:
             if isinstance(self.files, ShardFiles):
                 self._copy_chunks(self.files)
                 self.chunks |= _chunk_places(self._frames)
-            for name, values in self.chunks.items():
-                self._file["chunks"][name][:] = values
-            settings = content.attributes(self.meta, self.layout)
-            settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
+            for table, columns in self._late_tables.items():
+                for name, values in columns.items():
+                    self._file[table][name][:] = values
+            settings = content.finished(self.meta, self.layout, self.chunks, self.statistics)
             self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
             self._file.close()
         packed = self._record(settings)
@@ -132,6 +132,11 @@ class Writer:
         else:
             with self._path.open("ab") as file:
                 file.write(packed)
+
+    @property
+    def _late_tables(self) -> content.Tables:
+        """Those that are known once all frames are written."""
+        return {"chunks": self.chunks, "statistics": self.statistics}
 
     def close(self) -> None:
         """See `StoreWriter`."""
@@ -148,7 +153,7 @@ class Writer:
                 num_chunks=self.num_chunks,
                 shard_chunks=self.num_chunks,
                 trailers=False,
-                encode=Hdf5Codec(self.layout).encode,
+                codec=Hdf5Codec(self.layout),
                 index=lambda shard: b"",
             )
         return RawFile(
@@ -169,6 +174,7 @@ class Writer:
 
     def _record(self, settings: dict[str, Any]) -> bytes:
         """The record behind the file that HDF5 has written."""
+        content.add_statistics(self._pieces, self.statistics)
         size = self._path.stat().st_size
         ranges = self._chunk_ranges()
         fields = {
@@ -296,6 +302,10 @@ class Hdf5Store:
         num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
         first_byte = self._ranges[0][0]
         return MappedFrames.of_file(self.path, frame_format, num_frames, offset=first_byte)
+
+    def statistics(self) -> dict[str, np.ndarray] | None:
+        """See `Store`."""
+        return content.read_statistics(self._record, self.meta)
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""

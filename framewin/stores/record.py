@@ -48,7 +48,7 @@ class NotWholeError(StoreError):
 
 
 class Pieces:
-    """Columns with a text for each frame, compressed as they come."""
+    """Columns with a text or number for each frame."""
 
     def __init__(self) -> None:
         self._data: dict[str, list[bytes]] = {}
@@ -59,6 +59,12 @@ class Pieces:
         found = self._data.setdefault(name, [])
         while piece := list(islice(texts, PIECE_ROWS)):
             found.append(zlib.compress("\0".join(piece).encode(), _LEVEL))
+
+    def add_numbers(self, name: str, values: np.ndarray) -> None:
+        """Add all values of a column of float64, in the order of rows."""
+        parts = (values[row : row + PIECE_ROWS] for row in range(0, len(values), PIECE_ROWS))
+        # Random digits do not shrink.
+        self._data[name] = [zlib.compress(part.astype("<f8").tobytes(), 0) for part in parts]
 
     def columns(self) -> dict[str, np.ndarray]:
         """Sizes and checksums, as columns of the record."""
@@ -91,11 +97,22 @@ class Record:
             StoreError: They are damaged.
         """
         rows = np.asarray(rows)
-        pieces = {int(number): self._piece(name, int(number)) for number in set(rows // PIECE_ROWS)}
+        numbers = set((rows // PIECE_ROWS).tolist())
+        pieces = {n: self._piece(name, n).decode().split("\0") for n in numbers}
         try:
             return [pieces[row // PIECE_ROWS][row % PIECE_ROWS] for row in rows.tolist()]
         except IndexError:
             raise StoreError(f"{self.path} lacks some of {name}; convert it again") from None
+
+    def numbers(self, name: str) -> np.ndarray:
+        """All values of a column that has a float64 for each frame.
+
+        Raises:
+            StoreError: They are damaged.
+        """
+        num_pieces = len(self.columns[f"{name}/{_PIECE_CRC32C}"])
+        data = b"".join(self._piece(name, number) for number in range(num_pieces))
+        return np.frombuffer(data, "<f8")
 
     def check(self) -> Iterator[str]:
         """Check the pieces; yields a line for each column that is damaged."""
@@ -104,17 +121,17 @@ class Record:
             if any(read_right(self._place(name, n), crc) is None for n, crc in enumerate(sums)):
                 yield f"{self.path} has damaged values of {name}"
 
-    def _piece(self, name: str, number: int) -> list[str]:
+    def _piece(self, name: str, number: int) -> bytes:
         sums = self.columns[f"{name}/{_PIECE_CRC32C}"]
         place = self._place(name, number) if number < len(sums) else None
         data = None if place is None else read_right(place, int(sums[number]))
         if data is None:
             raise StoreError(f"{self.path} has damaged values of {name}; convert it again")
         inflate = zlib.decompressobj()
-        text = inflate.decompress(data, MAX_PIECE_BYTES)
+        values = inflate.decompress(data, MAX_PIECE_BYTES)
         if not inflate.eof:
             raise StoreError(f"{self.path} has values of {name} without end; convert it again")
-        return text.decode().split("\0")
+        return values
 
     def _place(self, name: str, number: int) -> ChunkPlace:
         names = self.fields["pieces"]

@@ -26,7 +26,7 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import FramewinError, StoreError
-from framewin.schema import Int64Array, StoreMeta
+from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames
 from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
@@ -49,7 +49,7 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = num_chunks * (chunk * meta.frame_format.nbytes + _INDEX_ENTRY_BYTES) + CRC_BYTES
     per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
-    per_frame = 8 + 8 + 4 + 4
+    per_frame = 8 + 8 + 4 + 4 + 8 * len(STATISTICS)
     metadata = 2**16
     return (
         frames + per_chunk * num_chunks + name_bytes + per_frame * meta.clips.num_frames + metadata
@@ -74,6 +74,7 @@ class Writer:
         self.num_chunks = -(-num_frames // self.chunk_frames)
         columns = content.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
+        self.statistics = content.empty_statistics(meta)
         self.group: Any = None
         self.files = self._open_files()
         self._pieces = record.Pieces()
@@ -83,7 +84,7 @@ class Writer:
         content.add_pieces(self._pieces, self.source_files)
         self._create_frames()
         self._write_coordinates()
-        columns = content.tables(self.meta) | {"chunks": self.chunks}
+        columns = content.tables(self.meta) | self._late_tables
         for table, values in columns.items():
             self._create_table(table, values)
         import zarr
@@ -97,16 +98,22 @@ class Writer:
         """See `StoreWriter`."""
         root = self.site.store
         self._finish_files()
-        for name, values in self.chunks.items():
-            self.group["chunks"][name][:] = values
-        settings = content.attributes(self.meta, self.layout)
-        settings["identity"] = content.identity(self.meta, self.layout, self.chunks)
+        for table, columns in self._late_tables.items():
+            for name, values in columns.items():
+                self.group[table][name][:] = values
+        settings = content.finished(self.meta, self.layout, self.chunks, self.statistics)
         metadata = json.loads((root / METADATA).read_text())
         metadata["attributes"][content.ATTRIBUTE] = settings
         (root / METADATA).write_text(json.dumps(metadata, indent=1))
+        content.add_statistics(self._pieces, self.statistics)
         fields = {"files": _list_files(root)}
         packed = content.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
         (root / RECORD).write_bytes(packed)
+
+    @property
+    def _late_tables(self) -> content.Tables:
+        """Those that are known once all frames are written."""
+        return {"chunks": self.chunks, "statistics": self.statistics}
 
     def close(self) -> None:
         """Nothing but the files of frames stays open."""
@@ -127,7 +134,7 @@ class Writer:
             num_chunks=self.num_chunks,
             shard_chunks=_shard_chunks(self.layout, self.meta),
             trailers=True,
-            encode=ZarrCodec(self.layout, frame_format).encode,
+            codec=ZarrCodec(self.layout, frame_format),
             index=self._index,
         )
 
@@ -218,6 +225,10 @@ class ZarrStore:
             return compressed_frames(self, self._cache_bytes)
         shard = self.path / shard_name(0)
         return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
+
+    def statistics(self) -> dict[str, np.ndarray] | None:
+        """See `Store`."""
+        return content.read_statistics(self._record, self.meta)
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""

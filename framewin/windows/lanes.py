@@ -8,6 +8,7 @@ import numpy as np
 
 from framewin.schema import Int64Array
 from framewin.windows.order import EpochOrder, seed_key
+from framewin.windows.schedule import check_shard, place
 from framewin.windows.spec import WindowIndex, WindowSpec
 
 
@@ -29,15 +30,23 @@ class LaneSchedule:
     """
 
     def __init__(
-        self, index: WindowIndex, batch_size: int, *, shuffle: bool = False, seed: int = 0
+        self,
+        index: WindowIndex,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
         """Find the chains.
 
         Args:
             index: The windows.
-            batch_size: Lanes.
+            batch_size: Lanes of this shard.
             shuffle: Another order of the chains in each epoch.
             seed: Chooses the orders.
+            shard: (index, count): of count x batch_size lanes, those from index x batch_size on,
+                so that a step of all shards is a step of that many lanes.
 
         Raises:
             ValueError: Windows that cannot follow one another, or too few of them.
@@ -45,18 +54,29 @@ class LaneSchedule:
         seed_key(seed)
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        check_shard(shard)
         self.hop = _hop(index.spec)
-        self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
+        self.batch_size, self.shuffle, self.seed, self.shard = batch_size, shuffle, seed, shard
         counts = np.diff(index.window_ends, prepend=0)
-        self._firsts = index.window_ends - counts
-        self._lengths = -(-counts // self.hop)
-        self.num_batches = int(self._lengths.sum()) // batch_size
+        self.firsts = index.window_ends - counts
+        """Of each chain its first window, (chains,)."""
+        self.lengths = -(-counts // self.hop)
+        """Of each chain its number of windows, (chains,)."""
+        self.num_batches = int(self.lengths.sum()) // (batch_size * shard[1])
+        """Of an epoch."""
         if self.num_batches < 1:
+            shards = f" x {shard[1]} shards" if shard[1] > 1 else ""
             raise ValueError(
-                f"batch_size {batch_size} is above the number of windows whose inputs follow one "
-                f"another, {int(self._lengths.sum())}"
+                f"batch_size {batch_size}{shards} is above the number of windows whose inputs "
+                f"follow one another, {int(self.lengths.sum())}"
             )
         self._laid = lru_cache(maxsize=2)(self._lay)
+
+    @property
+    def first_positions(self) -> Int64Array:
+        """Where each row begins in the chains of an epoch, one behind the other: (B,)."""
+        first = self.shard[0] * self.batch_size
+        return np.arange(first, first + self.batch_size) * self.num_batches
 
     def windows(self, epoch: int, step: int) -> Int64Array:
         """Windows of a batch, (B,).
@@ -65,8 +85,16 @@ class LaneSchedule:
             IndexError: No such step.
         """
         chains, places = self._place(epoch, step)
-        found: Int64Array = self._firsts[chains] + places * self.hop
+        found: Int64Array = self.firsts[chains] + places * self.hop
         return found
+
+    def draws_of(self, epoch: int, step: int) -> Int64Array:
+        """What the random numbers of a batch's windows come from: the windows, (B,)."""
+        return self.windows(epoch, step)
+
+    def place(self, steps_done: int) -> tuple[int, int]:
+        """Epoch and step of the batch that follows after this many."""
+        return place(steps_done, self.num_batches)
 
     def resets(self, epoch: int, step: int) -> np.ndarray:
         """Which rows begin anew, so that a model's state must be cleared: bool (B,)."""
@@ -78,37 +106,24 @@ class LaneSchedule:
         if not 0 <= step < self.num_batches:
             raise IndexError(f"step {step} is out of range, an epoch has {self.num_batches}")
         order, ends = self._laid(epoch if self.shuffle else 0)
-        positions = np.arange(self.batch_size) * self.num_batches + step
+        positions = self.first_positions + step
         at = np.searchsorted(ends, positions, side="right")
         chains = order[at]
-        return chains, positions - ends[at] + self._lengths[chains]
+        return chains, positions - ends[at] + self.lengths[chains]
 
     def _lay(self, epoch: int) -> tuple[Int64Array, Int64Array]:
         """The order of the chains in an epoch, and where each ends."""
-        order = np.arange(len(self._lengths))
+        order = np.arange(len(self.lengths))
         if self.shuffle:
             order = EpochOrder(len(order), seed=self.seed).windows(epoch, order)
-        return order, np.cumsum(self._lengths[order])
+        return order, np.cumsum(self.lengths[order])
 
-    def __reduce__(self) -> tuple[object, ...]:
-        state = (self.hop, self.batch_size, self.shuffle, self.seed, self._firsts, self._lengths)
-        return _restored, (*state, self.num_batches)
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_laid"}
 
-
-def _restored(
-    hop: int,
-    batch_size: int,
-    shuffle: bool,
-    seed: int,
-    firsts: Int64Array,
-    lengths: Int64Array,
-    num_batches: int,
-) -> LaneSchedule:
-    lanes = object.__new__(LaneSchedule)
-    lanes.hop, lanes.batch_size, lanes.shuffle, lanes.seed = hop, batch_size, shuffle, seed
-    lanes._firsts, lanes._lengths, lanes.num_batches = firsts, lengths, num_batches
-    lanes._laid = lru_cache(maxsize=2)(lanes._lay)
-    return lanes
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._laid = lru_cache(maxsize=2)(self._lay)
 
 
 def _hop(spec: WindowSpec) -> int:

@@ -51,11 +51,8 @@ class BatchSchedule:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {self.batch_size}")
         order.seed_key(self.seed)
+        check_shard(self.shard)
         index, count = self.shard
-        if not 0 <= index < count:
-            raise ValueError(
-                f"shard must be (index, count) with 0 <= index < count, got {self.shard}"
-            )
         if self.drop_remainder and self.batch_size > self.num_windows:
             raise ValueError(
                 f"batch_size {self.batch_size} is above the number of windows, {self.num_windows}"
@@ -105,11 +102,32 @@ class BatchSchedule:
             return drawn(self.draws, order.epoch_key(self.seed, epoch), positions)
         return EpochOrder(self.num_windows, seed=self.seed).windows(epoch, positions)
 
+    def draws_of(self, epoch: int, step: int) -> Int64Array:
+        """What the random numbers of a batch's windows come from, (B,).
+
+        The windows themselves; where they are drawn with replacement, their places in the order
+        of the epoch, so that a window that is drawn twice is augmented in two ways.
+        """
+        drawn_again = self.shuffle and self.draws is not None
+        return self.positions(step) if drawn_again else self.windows(epoch, step)
+
     def place(self, steps_done: int) -> tuple[int, int]:
         """Epoch and step of the batch that follows after this many."""
-        if steps_done < 0:
-            raise ValueError(f"steps_done must be >= 0, got {steps_done}")
-        return divmod(steps_done, self.num_batches)
+        return place(steps_done, self.num_batches)
+
+
+def place(steps_done: int, num_batches: int) -> tuple[int, int]:
+    """Epoch and step of the batch that follows after this many, of so many in an epoch."""
+    if steps_done < 0:
+        raise ValueError(f"steps_done must be >= 0, got {steps_done}")
+    return divmod(steps_done, num_batches)
+
+
+def check_shard(shard: tuple[int, int]) -> None:
+    """Refuse what is no (index, count)."""
+    index, count = shard
+    if not 0 <= index < count:
+        raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard}")
 
 
 def check_step(start_step: int, num_batches: int) -> None:

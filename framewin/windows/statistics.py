@@ -7,9 +7,19 @@ statistic is NaN. A segment's first frame has no motion: NaN.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from framewin.schema import STATISTICS
+
+TILE_BYTES = 2**19
+BYTES_PER_UINT16 = 256
+"""How many bytes a uint16 can sum up."""
+LONG_ROW = 2**17
+_local = threading.local()
 
 Float64Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -28,7 +38,7 @@ class FrameStatistics:
     @classmethod
     def empty(cls, num_frames: int) -> FrameStatistics:
         """Room for the statistics of a store."""
-        return cls(*(np.full(num_frames, np.nan) for _ in range(3)))
+        return cls(*(np.full(num_frames, np.nan) for _ in STATISTICS))
 
     def put(
         self,
@@ -42,22 +52,26 @@ class FrameStatistics:
 
         Args:
             first_row: Of the first one.
-            frames: As stored.
+            frames: As stored, C-contiguous.
             previous: The frame before them in their segment, (H, W, C); None of the first.
             nodata: Value that stands for no data.
         """
-        rows = slice(first_row, first_row + len(frames))
-        missing = missing_values(frames, nodata)
-        self.mean[rows] = _mean(frames, missing)
-        self.nodata[rows] = 0.0 if missing is None else missing.mean(axis=(1, 2, 3))
+        self.put_block(first_row, frames, nodata=nodata)
         if previous is not None:
-            frames = np.concatenate([previous[np.newaxis], frames])
-            missing = missing_values(frames, nodata)
-        if len(frames) < 2:
-            return
-        either = None if missing is None else missing[1:] | missing[:-1]
-        end = first_row + len(frames) - (previous is not None)
-        self.motion[end - len(frames) + 1 : end] = _mean(_differences(frames), either)
+            pair = previous[np.newaxis], frames[:1]
+            self.motion[first_row : first_row + 1] = frame_motions(*pair, nodata)
+
+    def put_block(self, first_row: int, frames: np.ndarray, *, nodata: float | None) -> np.ndarray:
+        """Take frames without the motion of the first one; returns the sum of each, (n,)."""
+        end = first_row + len(frames)
+        totals = _Totals.of(frames, nodata)
+        sums = totals.sums
+        self.mean[first_row:end] = totals.means()
+        self.nodata[first_row:end] = totals.missing / totals.width
+        self.motion[first_row + 1 : end] = frame_motions(
+            frames[:-1], frames[1:], nodata, sums=sums[:-1] + sums[1:]
+        )
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +152,121 @@ def missing_values(frames: np.ndarray, nodata: float | None) -> np.ndarray | Non
     return missing
 
 
-def _mean(values: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
-    """Mean of each frame's values that are not missing, (n,)."""
-    if missing is None:
-        plain: np.ndarray = values.mean(axis=(1, 2, 3), dtype=np.float64)
-        return plain
-    count = (~missing).sum(axis=(1, 2, 3))
-    total = np.where(missing, 0, values).sum(axis=(1, 2, 3), dtype=np.float64)
-    means: np.ndarray = np.full(len(values), np.nan)
-    np.divide(total, count, out=means, where=count > 0)
-    return means
+def frame_motions(
+    before: np.ndarray, after: np.ndarray, nodata: float | None, *, sums: np.ndarray | None = None
+) -> Float64Array:
+    """Mean absolute difference of frames and those before them, where both have data: (n,).
+
+    Each frame by itself, in one fixed way, so that blocks of any size give the same bits.
+
+    Args:
+        before: (n, H, W, C), C-contiguous.
+        after: The same.
+        nodata: Value that stands for no data.
+        sums: Of the values of both together, (n,), where known; it saves work.
+    """
+    totals = _Totals(after)
+    if sums is not None and nodata is None and after.dtype.kind != "f":
+        # |a - b| = a + b - 2 min(a, b), and integer sums are exact.
+        for rows, columns in _tiles(after):
+            old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]
+            totals.add(rows, np.minimum(old, new, out=_memory(old, 0)), None)
+        totals.sums = sums - 2 * totals.sums
+        return totals.means()
+    for rows, columns in _tiles(after):
+        old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]
+        missing, others = missing_values(old, nodata), missing_values(new, nodata)
+        if missing is not None and others is not None:
+            missing |= others
+        totals.add(rows, _differences(old, new), missing)
+    return totals.means()
 
 
-def _differences(frames: np.ndarray) -> np.ndarray:
-    """Absolute differences of neighbours, (n - 1, H, W, C), in a dtype that holds them."""
-    wide = {1: np.int16, 2: np.int32}.get(frames.dtype.itemsize, np.float64)
-    values = frames.astype(np.float64 if frames.dtype.kind == "f" else wide)
-    differences: np.ndarray = np.abs(np.diff(values, axis=0))
-    return differences
+class _Totals:
+    """Sums of each frame's values with data, from tiles."""
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self.sums = np.zeros(len(frames), np.float64 if frames.dtype.kind == "f" else np.int64)
+        self.missing = np.zeros(len(frames), np.int64)
+        self.width = math.prod(frames.shape[1:])
+
+    @classmethod
+    def of(cls, frames: np.ndarray, nodata: float | None) -> _Totals:
+        """Those of frames (n, H, W, C), C-contiguous."""
+        totals = cls(frames)
+        for rows, columns in _tiles(frames):
+            values = _flat(frames)[rows, columns]
+            totals.add(rows, values, missing_values(values, nodata))
+        return totals
+
+    def add(self, rows: slice, values: np.ndarray, missing: np.ndarray | None) -> None:
+        if missing is not None:
+            self.missing[rows] += np.count_nonzero(missing, axis=1)
+            values = np.where(missing, values.dtype.type(0), values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.sums[rows] += _sums(values)
+
+    def means(self) -> Float64Array:
+        """NaN where every value is missing."""
+        count = self.width - self.missing
+        means: Float64Array = np.full(len(count), np.nan)
+        np.divide(self.sums, count, out=means, where=count > 0)
+        return means
+
+
+def _flat(frames: np.ndarray) -> np.ndarray:
+    return frames.reshape(len(frames), math.prod(frames.shape[1:]))
+
+
+def _tiles(frames: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """Whole frames, or parts of one that is large: rows and columns of `_flat(frames)`.
+
+    Few large ones rather than many that would stay in a core's cache: numpy lets go of the
+    interpreter in each call, and has to wait for it again.
+    """
+    item_bytes, width = frames.itemsize, math.prod(frames.shape[1:])
+    height = max(1, TILE_BYTES // (width * item_bytes))
+    part = min(width, TILE_BYTES // item_bytes)
+    for row in range(0, len(frames), height):
+        for column in range(0, width, part):
+            yield slice(row, row + height), slice(column, column + part)
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Sum of each row, exact for integers."""
+    if values.dtype.kind == "f":
+        # One by one: a sum of floats depends on how numpy cuts what it is given.
+        return np.array([row.sum(dtype=np.float64) for row in values])
+    if values.dtype != np.uint8:
+        sums: np.ndarray = values.sum(axis=1, dtype=np.int64)
+        return sums
+    # In the narrowest type that holds them, which is several times as fast.
+    whole = values.shape[1] // BYTES_PER_UINT16 * BYTES_PER_UINT16
+    if whole < LONG_ROW:
+        short: np.ndarray = values.sum(axis=1, dtype=np.uint32)
+        return short
+    groups = values[:, :whole].reshape(len(values), BYTES_PER_UINT16, -1)
+    long: np.ndarray = groups.sum(axis=1, dtype=np.uint16).sum(axis=1, dtype=np.int64)
+    long += values[:, whole:].sum(axis=1, dtype=np.int64)
+    return long
+
+
+def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Absolute differences: of integers in their unsigned dtype, which holds them, else float64."""
+    if before.dtype.kind == "f":
+        with np.errstate(invalid="ignore", over="ignore"):
+            floats: np.ndarray = np.abs(after.astype(np.float64) - before)
+        return floats
+    above = np.maximum(before, after, out=_memory(before, 0))
+    below = np.minimum(before, after, out=_memory(before, 1))
+    np.subtract(above, below, out=above)
+    unsigned: np.ndarray = above.view(f"u{above.itemsize}")
+    return unsigned
+
+
+def _memory(like: np.ndarray, which: int) -> np.ndarray:
+    """One of two arrays like a tile, in memory that each thread keeps: fresh memory costs more."""
+    if not hasattr(_local, "memory"):
+        _local.memory = np.empty((2, TILE_BYTES), np.uint8)
+    kept: np.ndarray = _local.memory[which, : like.nbytes].view(like.dtype).reshape(like.shape)
+    return kept
