@@ -14,9 +14,9 @@ Int64Array = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with (frames done, frames in all) during long work."""
 
-FORMAT_VERSION = 3
-READABLE_VERSIONS = (2, 3)
-"""Stores of version 2 have no statistics of their frames."""
+FORMAT_VERSION = 2
+STATISTICS_VERSION = 3
+"""Of stores that record statistics of their frames; in all else it is version 2."""
 STATISTICS = ("mean", "motion", "nodata")
 """Of each frame: mean, mean absolute difference to the frame before, fraction without data."""
 FRAME_DTYPES = (

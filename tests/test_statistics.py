@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.schema import STATISTICS
-from framewin.stores import content, open_store
+from framewin.stores import open_store
 from framewin.windows.statistics import FrameStatistics, frame_motions
 from tests.conftest import MakeClips
-from tests.test_store_zarr import edit_settings
 
 CLIPS = {"a": [*range(8), *range(20, 27)], "b": range(9), "c": [5]}
 STARTS = [0, 8, 15, 24]
@@ -55,6 +54,7 @@ def test_stores_record_them(
 ) -> None:
     """In every layout, what numpy says, to the bit what reading the frames again gives."""
     converted = {"compression": compression, "nodata": nodata, "chunk_frames": 2}
+    converted |= {"statistics": True}
     store = make_store(CLIPS, suffix=suffix, dtype=dtype, converted=converted)
     opened = open_store(store)
     found = opened.statistics()
@@ -73,7 +73,9 @@ def test_blocks_and_workers_change_no_bit(make_clips: MakeClips, tmp_path: Path)
     found = []
     for number, (chunk, workers) in enumerate([(1, 4), (3, 4), (100, 1)]):
         store = tmp_path / f"{number}.zarr"
-        convert(source, store, compression="gzip", chunk_frames=chunk, workers=workers)
+        convert(
+            source, store, compression="gzip", chunk_frames=chunk, workers=workers, statistics=True
+        )
         found.append(open_store(store).statistics())
     assert same_bits(found[0], found[1])
     assert same_bits(found[0], found[2])
@@ -116,7 +118,9 @@ def test_where_reads_no_pixels(
     make_store: MakeClips, monkeypatch: pytest.MonkeyPatch, suffix: str, cache: str | None
 ) -> None:
     """Nor do weights; only another no-data value than the store's needs the frames."""
-    store = make_store(CLIPS, suffix=suffix, converted={"compression": "gzip", "nodata": 9})
+    store = make_store(
+        CLIPS, suffix=suffix, converted={"compression": "gzip", "nodata": 9, "statistics": True}
+    )
     by_frames = FrameWindowDataset(store, **SHAPE)
     by_frames._store.statistics = lambda: None
     wanted = (by_frames.table["mean"] > 60) & (by_frames.table["motion"] > 6)
@@ -136,7 +140,7 @@ def test_where_reads_no_pixels(
 
 def test_changed_statistics_are_refused(make_store: MakeClips) -> None:
     """A flipped bit of theirs is found by verify, and when they are used."""
-    store = make_store(CLIPS, suffix=".h5")
+    store = make_store(CLIPS, suffix=".h5", converted={"statistics": True})
     data = bytearray(store.read_bytes())
     place = data.find(open_store(store).statistics()["mean"].tobytes())
     data[place] ^= 1
@@ -147,23 +151,45 @@ def test_changed_statistics_are_refused(make_store: MakeClips) -> None:
         FrameWindowDataset(store, where="mean > 1", **SHAPE)
 
 
-def test_stores_of_version_2_are_read(make_store: MakeClips) -> None:
-    """They have no statistics, so the frames are read once."""
-    store = make_store(CLIPS)
-    opened = open_store(store)
-    expected = FrameWindowDataset(store, where="mean > 60 and motion > 6", **SHAPE)
+def test_stores_without_stay_as_they_were(make_store: MakeClips) -> None:
+    """Of the format version before, so that an older framewin reads them; read once when asked."""
+    plain_store = make_store(CLIPS)
+    record = json.loads((plain_store / "zarr.json").read_text())["attributes"]["framewin"]
+    assert record["format_version"] == 2
+    assert not (plain_store / "statistics").exists()
+    assert open_store(plain_store).statistics() is None
+    recorded = make_store(CLIPS, name="with", converted={"statistics": True})
+    record = json.loads((recorded / "zarr.json").read_text())["attributes"]["framewin"]
+    assert record["format_version"] == 3
+    one, other = (
+        FrameWindowDataset(path, where="mean > 60 and motion > 6", **SHAPE)
+        for path in (plain_store, recorded)
+    )
+    assert len(one) > 0
+    assert [one.window(w) for w in range(len(one))] == [other.window(w) for w in range(len(other))]
 
-    def older(found: dict) -> None:
-        del found["statistics"]
-        found["format_version"] = 2
-        found["identity"] = content.identity(opened.meta, opened.layout, opened.chunks, found)
-        for name in [name for name in found["files"] if name.startswith("statistics/")]:
-            del found["files"][name]
 
-    edit_settings(store, older)
-    shutil.rmtree(store / "statistics")
-    assert open_store(store).statistics() is None
-    ds = FrameWindowDataset(store, where="mean > 60 and motion > 6", **SHAPE)
-    assert [ds.window(w) for w in range(len(ds))] == [
-        expected.window(w) for w in range(len(expected))
-    ]
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_interrupted_conversions_record_the_same(
+    make_clips: MakeClips, tmp_path: Path, suffix: str, compression: str
+) -> None:
+    """Blocks that are kept are looked at again: the store is the same to the last bit."""
+    source = make_clips({"a": range(30), "b": range(18)})
+    whole, dest = tmp_path / f"whole{suffix}", tmp_path / f"clips{suffix}"
+    options = {"compression": compression, "chunk_frames": 5, "workers": 2, "statistics": True}
+    convert(source, whole, **options)
+
+    def stop(done: int, total: int) -> None:
+        if done >= 25:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framewin.conversion.run.BLOCK_BYTES", 1)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, dest, **options, progress=stop)
+        report = convert(source, dest, **options)
+    assert 0 < report.resumed_frames < 48
+    assert same_bits(open_store(dest).statistics(), open_store(whole).statistics())
+    assert open_store(dest).identity == open_store(whole).identity
+    assert verify(dest).damage == []

@@ -5,7 +5,7 @@
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
     chunks/       crc32c, and of compressed chunks offset and nbytes
-    statistics/   mean, motion, nodata             of each frame
+    statistics/   mean, motion, nodata             of each frame, where they were asked for
 
 The identity is a SHA-256 over all of this but the file names. The checksums of the chunks are
 in it, so two stores of one identity hold the same bytes of frames, and a table that has changed
@@ -30,8 +30,8 @@ import framewin
 from framewin.errors import FormatVersionError, StoreError
 from framewin.schema import (
     FORMAT_VERSION,
-    READABLE_VERSIONS,
     STATISTICS,
+    STATISTICS_VERSION,
     ClipTable,
     FrameFormat,
     StoreMeta,
@@ -134,11 +134,13 @@ def finished(
     meta: StoreMeta,
     layout: Layout,
     chunks: Mapping[str, np.ndarray],
-    statistics: Mapping[str, np.ndarray],
+    statistics: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Any]:
     """The attributes of a store that is whole, as JSON."""
     found = attributes(meta, layout)
-    found["statistics"] = statistics_checksum(statistics)
+    if statistics is not None:
+        found["format_version"] = STATISTICS_VERSION
+        found["statistics"] = statistics_checksum(statistics)
     found["identity"] = identity(meta, layout, chunks, found)
     return found
 
@@ -264,15 +266,15 @@ def check_version(path: Path, settings: Any) -> None:
     if not isinstance(settings, dict):
         raise not_ours(path)
     found = settings["format_version"]
-    if found > FORMAT_VERSION:
+    if found > STATISTICS_VERSION:
         raise FormatVersionError(
             f"{path} has format version {found}, written by {settings['written_by']}; this "
-            f"framewin reads up to {FORMAT_VERSION}, update it"
+            f"framewin reads up to {STATISTICS_VERSION}, update it"
         )
-    if found not in READABLE_VERSIONS:
+    if found < FORMAT_VERSION:
         raise FormatVersionError(
             f"{path} has format version {found}, written by {settings['written_by']}; this "
-            f"framewin reads from {min(READABLE_VERSIONS)}, convert the frames again"
+            f"framewin reads from {FORMAT_VERSION}, convert the frames again"
         )
 
 
