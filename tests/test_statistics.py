@@ -54,6 +54,7 @@ def test_stores_record_them(
 ) -> None:
     """In every layout, what numpy says, to the bit what reading the frames again gives."""
     converted = {"compression": compression, "nodata": nodata, "chunk_frames": 2}
+    converted |= {"statistics": True}
     store = make_store(CLIPS, suffix=suffix, dtype=dtype, converted=converted)
     opened = open_store(store)
     found = opened.statistics()
@@ -72,7 +73,9 @@ def test_blocks_and_workers_change_no_bit(make_clips: MakeClips, tmp_path: Path)
     found = []
     for number, (chunk, workers) in enumerate([(1, 4), (3, 4), (100, 1)]):
         store = tmp_path / f"{number}.zarr"
-        convert(source, store, compression="gzip", chunk_frames=chunk, workers=workers)
+        convert(
+            source, store, compression="gzip", chunk_frames=chunk, workers=workers, statistics=True
+        )
         found.append(open_store(store).statistics())
     assert same_bits(found[0], found[1])
     assert same_bits(found[0], found[2])
@@ -115,7 +118,9 @@ def test_where_reads_no_pixels(
     make_store: MakeClips, monkeypatch: pytest.MonkeyPatch, suffix: str, cache: str | None
 ) -> None:
     """Nor do weights; only another no-data value than the store's needs the frames."""
-    store = make_store(CLIPS, suffix=suffix, converted={"compression": "gzip", "nodata": 9})
+    store = make_store(
+        CLIPS, suffix=suffix, converted={"compression": "gzip", "nodata": 9, "statistics": True}
+    )
     by_frames = FrameWindowDataset(store, **SHAPE)
     by_frames._store.statistics = lambda: None
     wanted = (by_frames.table["mean"] > 60) & (by_frames.table["motion"] > 6)
@@ -136,7 +141,7 @@ def test_where_reads_no_pixels(
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
 def test_changed_statistics_are_refused(make_store: MakeClips, suffix: str) -> None:
     """A flipped bit of theirs is found by verify, and when they are used."""
-    store = make_store(CLIPS, suffix=suffix)
+    store = make_store(CLIPS, suffix=suffix, converted={"statistics": True})
     path = store / RECORD if store.is_dir() else store
     data = bytearray(path.read_bytes())
     place = data.rfind(open_store(store).statistics()["mean"].tobytes())
@@ -146,3 +151,43 @@ def test_changed_statistics_are_refused(make_store: MakeClips, suffix: str) -> N
     assert verify(store).damage == [message]
     with pytest.raises(StoreError, match=re.escape(message)):
         FrameWindowDataset(store, where="mean > 1", **SHAPE)
+
+
+def test_stores_without_are_read_when_asked(make_store: MakeClips) -> None:
+    """The windows chosen are the same."""
+    plain_store = make_store(CLIPS)
+    assert not (plain_store / "statistics").exists()
+    assert open_store(plain_store).statistics() is None
+    recorded = make_store(CLIPS, name="with", converted={"statistics": True})
+    one, other = (
+        FrameWindowDataset(path, where="mean > 60 and motion > 6", **SHAPE)
+        for path in (plain_store, recorded)
+    )
+    assert len(one) > 0
+    assert [one.window(w) for w in range(len(one))] == [other.window(w) for w in range(len(other))]
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_interrupted_conversions_record_the_same(
+    make_clips: MakeClips, tmp_path: Path, suffix: str, compression: str
+) -> None:
+    """Blocks that are kept are looked at again: the store is the same to the last bit."""
+    source = make_clips({"a": range(30), "b": range(18)})
+    whole, dest = tmp_path / f"whole{suffix}", tmp_path / f"clips{suffix}"
+    options = {"compression": compression, "chunk_frames": 5, "workers": 2, "statistics": True}
+    convert(source, whole, **options)
+
+    def stop(done: int, total: int) -> None:
+        if done >= 25:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framewin.conversion.run.BLOCK_BYTES", 1)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, dest, **options, progress=stop)
+        report = convert(source, dest, **options)
+    assert 0 < report.resumed_frames < 48
+    assert same_bits(open_store(dest).statistics(), open_store(whole).statistics())
+    assert open_store(dest).identity == open_store(whole).identity
+    assert verify(dest).damage == []

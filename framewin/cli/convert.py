@@ -71,6 +71,13 @@ def convert(
         int | None,
         typer.Option(help="Frames of a chunk.", show_default="1 MiB raw, 64 KiB compressed"),
     ] = None,
+    statistics: Annotated[
+        bool,
+        typer.Option(
+            "--statistics",
+            help="Record mean, motion and no-data of each frame, for where= and weights=.",
+        ),
+    ] = False,
     nodata: Annotated[
         float | None, typer.Option(help="Pixel value that stands for no data, or nan.")
     ] = None,
@@ -175,7 +182,7 @@ def convert(
             frame_numbers=frame_numbers,
             allow_missing_chunks=allow_missing_chunks,
         )
-        target = Target(format, Layout(compression, level, chunk_frames), nodata)
+        target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
     if dry_run:
         _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
         return

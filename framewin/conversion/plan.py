@@ -41,6 +41,8 @@ class Target:
     """How the frames shall lie."""
     nodata: float | None = None
     """Pixel value that stands for no data."""
+    statistics: bool = False
+    """Whether mean, motion and no-data of each frame are recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

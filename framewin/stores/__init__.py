@@ -74,8 +74,9 @@ class StoreWriter(Protocol):
     """With nothing left open."""
     chunks: dict[str, np.ndarray]
     """The table of chunks; the checksums of committed ones are set in it."""
-    statistics: dict[str, np.ndarray]
-    """The statistics of frames; set in it before the store is completed."""
+    statistics: dict[str, np.ndarray] | None
+    """None, or statistics of frames to be recorded; set before the metadata is written, and with
+    their values before the store is completed."""
     files: FrameFiles
     """The frames: written in blocks of whole chunks, and kept when a conversion is resumed."""
 

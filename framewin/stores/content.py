@@ -5,7 +5,7 @@
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
     chunks/       crc32c, and of compressed chunks offset and nbytes
-    statistics/   mean, motion, nodata             of each frame
+    statistics/   mean, motion, nodata             of each frame, where they were asked for
 
 All of it is in the store's record, too, from which it is read; see `framewin.stores.record`.
 
@@ -172,20 +172,16 @@ def packed(
     return pack(begin, {**common, **fields}, columns, pieces)
 
 
-def empty_statistics(meta: StoreMeta) -> dict[str, np.ndarray]:
-    """The table of statistics of a store whose frames were not looked at: float64, NaN."""
-    return {name: np.full(meta.clips.num_frames, np.nan) for name in STATISTICS}
-
-
 def finished(
     meta: StoreMeta,
     layout: Layout,
     chunks: Mapping[str, np.ndarray],
-    statistics: Mapping[str, np.ndarray],
+    statistics: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Any]:
     """The attributes of a store that is whole, as JSON."""
     found = attributes(meta, layout)
-    found["statistics"] = statistics_checksum(statistics)
+    if statistics is not None:
+        found["statistics"] = statistics_checksum(statistics)
     found["identity"] = identity(meta, layout, chunks, found)
     return found
 
@@ -198,14 +194,14 @@ def statistics_checksum(statistics: Mapping[str, np.ndarray]) -> int:
     return checksum
 
 
-def add_statistics(pieces: Pieces, statistics: Mapping[str, np.ndarray]) -> None:
+def add_statistics(pieces: Pieces, statistics: Mapping[str, np.ndarray] | None) -> None:
     """The statistics of the frames, once they are known."""
-    for name in STATISTICS:
-        pieces.add_numbers(f"statistics/{name}", statistics[name])
+    for name, values in (statistics or {}).items():
+        pieces.add_numbers(f"statistics/{name}", values)
 
 
 def read_statistics(record: Record, meta: StoreMeta) -> dict[str, np.ndarray] | None:
-    """The table of statistics; None where no data is another value now.
+    """The table of statistics; None where there is none, or where no data is another value now.
 
     Args:
         record: Of the store.
@@ -214,12 +210,13 @@ def read_statistics(record: Record, meta: StoreMeta) -> dict[str, np.ndarray] | 
     Raises:
         StoreError: The table is damaged.
     """
-    if record.fields["attributes"]["nodata"] != attributes_nodata(meta):
+    settings = record.fields["attributes"]
+    if "statistics" not in settings or settings["nodata"] != attributes_nodata(meta):
         return None
     found = {name: record.numbers(f"statistics/{name}") for name in STATISTICS}
     sizes = {values.shape for values in found.values()}
-    checksum = record.fields["attributes"]["statistics"]
-    if sizes != {(meta.clips.num_frames,)} or statistics_checksum(found) != checksum:
+    whole = sizes == {(meta.clips.num_frames,)}
+    if not whole or statistics_checksum(found) != settings["statistics"]:
         raise StoreError(f"{record.path} has other statistics than its frames; convert it again")
     return found
 
@@ -240,7 +237,7 @@ def identity(
     """
     settings = attributes(meta, layout)
     del settings["written_by"]
-    settings["statistics"] = found["statistics"]
+    settings["statistics"] = found.get("statistics")
     shape = (meta.clips.num_frames, *meta.frame_format.shape)
     digest = hashlib.sha256(
         json.dumps([settings, shape, meta.frame_format.dtype], sort_keys=True).encode()

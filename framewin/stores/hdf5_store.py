@@ -91,7 +91,7 @@ class Writer:
         self.num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
         columns = content.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
-        self.statistics = content.empty_statistics(meta)
+        self.statistics: dict[str, np.ndarray] | None = None
         if self.layout.compression in PLUGIN_FILTERS:
             require("hdf5plugin", extra="hdf5plugin")
         self._path = site.store if self.layout.compressed else site.folder / "around"
@@ -136,7 +136,8 @@ class Writer:
     @property
     def _late_tables(self) -> content.Tables:
         """Those that are known once all frames are written."""
-        return {"chunks": self.chunks, "statistics": self.statistics}
+        statistics = {} if self.statistics is None else {"statistics": self.statistics}
+        return {"chunks": self.chunks, **statistics}
 
     def close(self) -> None:
         """See `StoreWriter`."""

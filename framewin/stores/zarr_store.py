@@ -74,7 +74,7 @@ class Writer:
         self.num_chunks = -(-num_frames // self.chunk_frames)
         columns = content.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
-        self.statistics = content.empty_statistics(meta)
+        self.statistics: dict[str, np.ndarray] | None = None
         self.group: Any = None
         self.files = self._open_files()
         self._pieces = record.Pieces()
@@ -113,7 +113,8 @@ class Writer:
     @property
     def _late_tables(self) -> content.Tables:
         """Those that are known once all frames are written."""
-        return {"chunks": self.chunks, "statistics": self.statistics}
+        statistics = {} if self.statistics is None else {"statistics": self.statistics}
+        return {"chunks": self.chunks, **statistics}
 
     def close(self) -> None:
         """Nothing but the files of frames stays open."""
