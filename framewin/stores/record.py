@@ -110,19 +110,18 @@ class Record:
         Raises:
             StoreError: They are damaged.
         """
-        num_pieces = len(self.columns[f"{name}/{_PIECE_CRC32C}"])
-        data = b"".join(self._piece(name, number) for number in range(num_pieces))
-        return np.frombuffer(data, "<f8")
+        data = b"".join(self._piece(name, number) for number in range(len(self._sums(name))))
+        return np.frombuffer(data, "<f8", len(data) // 8)
 
     def check(self) -> Iterator[str]:
         """Check the pieces; yields a line for each column that is damaged."""
         for name in self.fields["pieces"]:
-            sums = self.columns[f"{name}/{_PIECE_CRC32C}"].tolist()
-            if any(read_right(self._place(name, n), crc) is None for n, crc in enumerate(sums)):
+            sums = enumerate(self._sums(name).tolist())
+            if any(read_right(self._place(name, number), crc) is None for number, crc in sums):
                 yield f"{self.path} has damaged values of {name}"
 
     def _piece(self, name: str, number: int) -> bytes:
-        sums = self.columns[f"{name}/{_PIECE_CRC32C}"]
+        sums = self._sums(name)
         place = self._place(name, number) if number < len(sums) else None
         data = None if place is None else read_right(place, int(sums[number]))
         if data is None:
@@ -132,6 +131,11 @@ class Record:
         if not inflate.eof:
             raise StoreError(f"{self.path} has values of {name} without end; convert it again")
         return values
+
+    def _sums(self, name: str) -> np.ndarray:
+        if name not in self.fields["pieces"]:
+            raise StoreError(f"{self.path} lacks its {name}; convert it again")
+        return self.columns[f"{name}/{_PIECE_CRC32C}"]
 
     def _place(self, name: str, number: int) -> ChunkPlace:
         names = self.fields["pieces"]

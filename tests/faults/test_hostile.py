@@ -166,6 +166,20 @@ def test_forged_records(make_store: MakeClips, suffix: str, forgery: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_a_record_without_names_of_files(make_store: MakeClips) -> None:
+    """The frames can be read; who asks for the names hears that they are not there."""
+    store = make_store(CLIPS, suffix=".h5")
+
+    def change(record: dict) -> None:
+        record["pieces"] = ["other"]
+        for name in ("nbytes", "crc32c"):
+            record["columns"][f"other/{name}"] = record["columns"].pop(f"source_file/{name}")
+
+    forge(store, change)
+    with pytest.raises(StoreError, match="lacks its source_file; convert it again"):
+        open_store(store).source_files(np.array([0]))
+
+
 def test_links_out_of_a_store(make_store: MakeClips, tmp_path: Path) -> None:
     """Frames that lie elsewhere are not this store's."""
     store = make_store(CLIPS)
