@@ -210,12 +210,24 @@ def _noise(
     share, turn = (
         (tf.cast(_shifted(part, 8), frames.dtype) + 0.5) * 2.0**-24 for part in (one, other)
     )
-    noise = tf.sqrt(-2.0 * tf.math.log(share)) * tf.cos(2 * math.pi * turn)
+    noise = tf.sqrt(-2.0 * tf.math.log(share)) * _wave(turn)
     noise *= tf.cast(augment.noise * full_scale, frames.dtype)
     if not augment.noise_inputs_only:
         return noise
     is_input = np.arange(shape[0]).reshape(-1, 1, 1, 1) < input_frames
     return tf.where(is_input, noise, tf.zeros_like(noise))
+
+
+def _wave(turn: tf.Tensor) -> tf.Tensor:
+    """A wave of period 1, to 1e-5: the library's cosine takes five times as long.
+
+    The series of sin(pi/2 z), of which z runs from -1 to 1 and back.
+    """
+    z = 1 - 4 * tf.abs(turn - 0.5)
+    result = tf.zeros_like(z)
+    for n in (9, 7, 5, 3, 1):
+        result = result * z * z + (-1) ** (n // 2) * (math.pi / 2) ** n / math.factorial(n)
+    return result * z
 
 
 def _mixed(numbers: tf.Tensor) -> tf.Tensor:
