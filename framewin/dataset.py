@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 CLIPS_NAMED_IN_ERRORS = 5
 STATISTICS_BYTES = 2**22
+PARALLEL_BATCHES = 2
+"""How many batches `to_tf_dataset` makes at a time."""
 TRAINING_PART = "train"
 SPLIT_SUFFIX = ".split.json"
 
@@ -562,6 +564,27 @@ class FrameWindowDataset:
             "start_step": step,
         }
 
+    def memory_estimate(
+        self, *, batch_size: int, prefetch: int = 2, dtype: str | None = None
+    ) -> int:
+        """Bytes of the batches that `to_tf_dataset` holds at most: the one in use, those that are
+        ready and those that are being made.
+
+        Neither shuffling nor the size of the store adds to them; what was read of a mapped store
+        is cache that the operating system takes back when it needs it.
+
+        Args:
+            batch_size: As for `to_tf_dataset`.
+            prefetch: Likewise.
+            dtype: Of scaled frames; by default the stored one.
+        """
+        frames = batch_size * (self.spec.input_frames + self.spec.predict_frames)
+        sizes = {"float16": 2, "bfloat16": 2, "float32": 4}
+        stored = np.dtype(self.frame_format.dtype).itemsize
+        values = self.frame_format.nbytes // stored
+        item_bytes = stored if dtype is None else sizes[dtype]
+        return (1 + prefetch + PARALLEL_BATCHES) * frames * values * item_bytes
+
     def blocks(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """Frames of rows [begin, end) in pieces of some megabytes: first row and (n, H, W, C)."""
         self._leave_parent()
@@ -599,15 +622,16 @@ class FrameWindowDataset:
 
         Raises:
             ValueError: Bad fractions, an unknown clip or one in two parts, a part without a
-                window, or a dataset that does not use the whole store.
+                window, or a dataset that is a part itself.
         """
         choices = {**(parts or {}), **named}
-        if self._runs.lengths.sum() != self.clips.num_frames:
-            raise ValueError("only a dataset of all clips can be split")
+        if self._derived is not None or self._opened_with["split"] is not None:
+            raise ValueError("this is a part of a split; split the dataset that it comes from")
         if by not in ("clip", "time"):
             raise ValueError(f"by must be 'clip' or 'time', got {by!r}")
         found = self._divided(choices, by, seed)
-        recipe = {"parts": choices, "by": by, "seed": seed}
+        parts = {name: _absolute(choice) for name, choice in choices.items()}
+        recipe = {"parts": parts, "by": by, "seed": seed}
         datasets = {name: self._part(runs, (recipe, name)) for name, runs in found.items()}
         reference = datasets[_training_part(datasets)]
         for part in datasets.values():
@@ -622,15 +646,15 @@ class FrameWindowDataset:
             raise ValueError(f"give every part a share, or every part its clips; got {choices}")
         if shares or not choices:
             if by == "clip":
-                return split_by_clip(self.clips, self.spec, shares, seed=seed)
-            return split_by_time(self.clips, self.spec, shares)
+                return split_by_clip(self.clips, self.spec, shares, seed=seed, used=self._runs)
+            return split_by_time(self.clips, self.spec, shares, used=self._runs)
         if by == "time":
             raise ValueError("by='time' needs shares, such as train=0.8; clips were named")
         named = {
             name: _lines(choice) if isinstance(choice, Path) else cast(ClipChoice, choice)
             for name, choice in choices.items()
         }
-        return split_by_choice(self.clips, self.spec, named)
+        return split_by_choice(self.clips, self.spec, named, used=self._runs)
 
     def to_tf_dataset(
         self,
@@ -648,6 +672,7 @@ class FrameWindowDataset:
         start_step: int = 0,
         shard: tuple[int, int] = (0, 1),
         lanes: bool = False,
+        repeat: bool = False,
     ) -> tf.data.Dataset:
         """Batches as a `tf.data.Dataset`; see `framewin.adapters.tf_data.to_tf_dataset`."""
         from framewin.adapters.tf_data import to_tf_dataset
@@ -667,6 +692,7 @@ class FrameWindowDataset:
             start_step=start_step,
             shard=shard,
             lanes=lanes,
+            repeat=repeat,
         )
 
     def to_batches(self, *, epochs: int = 1, **options: Unpack[BatchOptions]) -> WindowBatches:
@@ -734,6 +760,10 @@ class FrameWindowDataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """How to open it again: frames, mappings, threads and locks are not carried along."""
         options = {**self._opened_with, "verify": False}
+        # The process that opens it again may be in another folder.
+        options["split_file"] = _absolute(options["split_file"], text=True)
+        if options["cache"] != "memory":
+            options["cache"] = _absolute(options["cache"], text=True)
         return _reopened, (str(self.path.absolute()), options, self._derived)
 
     def _checked(self, windows: Sequence[SupportsIndex]) -> Int64Array:
@@ -825,6 +855,12 @@ def _joined(one: Runs, other: Runs) -> Runs:
     starts = np.concatenate([one.starts, other.starts])
     order = np.argsort(starts, kind="stable")
     return Runs(starts[order], np.concatenate([one.lengths, other.lengths])[order])
+
+
+def _absolute(path: Any, *, text: bool = False) -> Any:
+    """A path from the root of the file system; anything else as it is."""
+    is_path = isinstance(path, Path) or (text and isinstance(path, str))
+    return Path(path).absolute() if is_path else path
 
 
 def _lines(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -308,3 +309,18 @@ def test_a_window_drawn_twice_is_changed_in_two_ways(make_store: MakeClips, how:
     import_or_skip("tensorflow")
     [got] = ds.to_tf_dataset(**options)
     assert all(np.abs(np.asarray(a, int) - b).max() <= 1 for a, b in zip(got, batch, strict=True))
+
+
+def test_noise_in_the_graph_is_normal_and_independent(tmp_path: Path, tf: ModuleType) -> None:
+    """Mean, spread and tails of the normal distribution; frames and windows of their own."""
+    np.save(tmp_path / "still.npy", np.zeros((8, 60, 50), "float32"))
+    ds = FrameWindowDataset(tmp_path / "still.npy", input_frames=2, predict_frames=2)
+    [batch] = ds.to_tf_dataset(batch_size=5, augment=Augment(noise=1.0))
+    noise = np.concatenate(batch, axis=1)
+    assert noise.mean() == pytest.approx(0, abs=0.02)
+    assert noise.std() == pytest.approx(1, abs=0.02)
+    for bound, share in ((1, 0.3173), (2, 0.0455), (3, 0.0027)):
+        assert (np.abs(noise) > bound).mean() == pytest.approx(share, rel=0.25)
+    drawn = noise.reshape(20, -1)
+    assert np.abs(np.corrcoef(drawn) - np.eye(20)).max() < 0.09
+    assert np.abs(np.corrcoef(drawn[:, 1:].ravel(), drawn[:, :-1].ravel())[0, 1]) < 0.02

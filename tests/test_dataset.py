@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 import re
 from pathlib import Path
 
@@ -131,8 +132,19 @@ def test_split(make_store: MakeClips) -> None:
     by_time = ds.split({"train": 0.5, "validation": 0.5}, by="time")
     counts = {name: set(part.windows_per_clip().values()) for name, part in by_time.items()}
     assert counts == {"train": {1}, "validation": {1}}
-    with pytest.raises(ValueError, match="only a dataset of all clips can be split"):
+    with pytest.raises(ValueError, match="this is a part of a split; split the dataset that it"):
         parts["train"].split({"a": 0.5, "b": 0.5})
+    some = open_dataset(ds.path, clips=["clip0", "clip3", "clip4"])
+    for options in ({"by": "clip"}, {"by": "time"}):
+        parts = some.split(train=0.5, test=0.5, **options)
+        used = {name for part in parts.values() for name in part.windows_per_clip()}
+        assert used <= {"clip0", "clip3", "clip4"}
+        again = pickle.loads(pickle.dumps(parts["test"]))
+        assert again.window(0) == parts["test"].window(0)
+    parts = some.split(train=["clip0"], test=["clip4"])
+    assert list(parts["test"].windows_per_clip()) == ["clip4"]
+    with pytest.raises(ValueError, match="no window of 3 frames fits into the test part"):
+        some.split(train=["clip0"], test=["clip1"])
     with pytest.raises(ValueError, match="by must be 'clip' or 'time', got 'frame'"):
         ds.split({"a": 0.5, "b": 0.5}, by="frame")  # type: ignore[arg-type]
 

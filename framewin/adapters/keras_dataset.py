@@ -78,7 +78,10 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
         return self.batches.batch(self.epoch, step)
 
     def callback(self) -> Any:
-        """A callback of `fit` that makes its epoch e the epoch e of the order."""
+        """A callback of `fit` that makes its epoch e the epoch e of the order.
+
+        It also refuses a `steps_per_epoch` that an epoch does not have, before training.
+        """
         return _SameEpoch(self)
 
     def on_epoch_end(self) -> None:
@@ -90,6 +93,14 @@ class _SameEpoch(keras.callbacks.Callback):  # type: ignore[name-defined]
     def __init__(self, batches: KerasDataset) -> None:
         super().__init__()
         self.batches = batches
+
+    def on_train_begin(self, logs: object = None) -> None:
+        steps, available = self.params.get("steps"), self.batches.num_batches
+        if steps is not None and steps > available:
+            raise ValueError(
+                f"steps_per_epoch is {steps}, but an epoch has {available} batches; leave it out, "
+                "or use to_tf_dataset(repeat=True)"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self.batches.epoch = epoch

@@ -17,7 +17,7 @@ import numpy as np
 
 from framewin.adapters.batches import element
 from framewin.adapters.tf_augment import augmenter
-from framewin.dataset import FrameWindowDataset
+from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 else:
     tf = require("tensorflow", extra="tensorflow")
 
-PARALLEL_BATCHES = 2
 MAX_STORED_ORDER = 2**16
 
 
@@ -51,6 +50,7 @@ def to_tf_dataset(
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
     lanes: bool = False,
+    repeat: bool = False,
 ) -> tf.data.Dataset:
     """Batches of a dataset's windows, as fast as from a tensor in memory.
 
@@ -87,6 +87,8 @@ def to_tf_dataset(
             models; a mask bool (B,) comes last, True where it does not, so that the state must
             be cleared. With `input_name` it is the input `"resets"` instead. See
             `framewin.windows.lanes`.
+        repeat: Epoch after epoch without an end, for a `steps_per_epoch` of `fit` that is not
+            the number of batches.
 
     Returns:
         A dataset of known cardinality (but for `start_step`) with elements (inputs, targets):
@@ -143,6 +145,8 @@ def to_tf_dataset(
     )
     if cardinality == num_batches:
         batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
+    if repeat:
+        batches = batches.repeat()
     return batches.prefetch(prefetch).with_options(_options())
 
 

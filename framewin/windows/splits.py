@@ -70,7 +70,12 @@ class SplitTable:
 
 
 def split_by_clip(
-    clips: ClipTable, spec: WindowSpec, fractions: Mapping[str, float], *, seed: int
+    clips: ClipTable,
+    spec: WindowSpec,
+    fractions: Mapping[str, float],
+    *,
+    seed: int,
+    used: Runs | None = None,
 ) -> dict[str, Runs]:
     """Give whole clips to the parts, in a seeded order that is the same on every machine.
 
@@ -82,13 +87,14 @@ def split_by_clip(
         fractions: Part name to share of the clips, for example
             `{"train": 0.8, "validation": 0.2}`; every part gets at least one clip.
         seed: Chooses which clips go where.
+        used: Of the clips to split; all by default.
 
     Raises:
         ValueError: Bad fractions, or fewer clips with a window than parts.
     """
     _check(fractions)
-    runs = Runs.of(clips)
-    run_clips = clips.segment_clips
+    runs = Runs.of(clips) if used is None else used
+    run_clips = clips.clips_of(runs.starts)
     usable = np.unique(run_clips[runs.lengths >= spec.span])
     if len(usable) < len(fractions):
         raise ValueError(
@@ -103,7 +109,7 @@ def split_by_clip(
 
 
 def split_by_time(
-    clips: ClipTable, spec: WindowSpec, fractions: Mapping[str, float]
+    clips: ClipTable, spec: WindowSpec, fractions: Mapping[str, float], *, used: Runs | None = None
 ) -> dict[str, Runs]:
     """Cut every clip into consecutive parts with one window span left out between them.
 
@@ -120,11 +126,13 @@ def split_by_time(
         ValueError: Bad fractions, or a part in which no window fits.
     """
     _check(fractions)
-    runs = Runs.of(clips)
+    runs = Runs.of(clips) if used is None else used
+    members = np.unique(clips.clips_of(runs.starts))
     pieces: dict[str, list[Runs]] = {name: [] for name in fractions}
-    for first, length in zip(clips.clip_starts, clips.clip_lengths, strict=True):
-        used = int(length) - spec.span * (len(fractions) - 1)
-        for place, (name, begin, end) in enumerate(_shares(fractions, used)):
+    ranges = zip(clips.clip_starts[members], clips.clip_lengths[members], strict=True)
+    for first, length in ranges:
+        kept = int(length) - spec.span * (len(fractions) - 1)
+        for place, (name, begin, end) in enumerate(_shares(fractions, kept)):
             shift = int(first) + place * spec.span
             pieces[name].append(runs.within(begin + shift, end + shift))
     parts = {name: _join(found) for name, found in pieces.items()}
@@ -139,7 +147,11 @@ def split_by_time(
 
 
 def split_by_choice(
-    clips: ClipTable, spec: WindowSpec, choices: Mapping[str, ClipChoice]
+    clips: ClipTable,
+    spec: WindowSpec,
+    choices: Mapping[str, ClipChoice],
+    *,
+    used: Runs | None = None,
 ) -> dict[str, Runs]:
     """Give the clips that are named to the parts; clips that no part names are left out.
 
@@ -147,6 +159,7 @@ def split_by_choice(
         clips: All clips of the store.
         spec: The windows that will be cut.
         choices: Part name to the clips it gets.
+        used: Of the clips that may be given; all by default.
 
     Raises:
         ValueError: A name or pattern that no clip has, a clip in two parts, or a part in which
@@ -154,7 +167,7 @@ def split_by_choice(
     """
     owner: dict[int, str] = {}
     parts: dict[str, Runs] = {}
-    runs = Runs.of(clips)
+    runs = Runs.of(clips) if used is None else used
     for part, choice in choices.items():
         members = _members(clips.names, choice)
         for clip in members:
@@ -164,7 +177,7 @@ def split_by_choice(
                     "a clip may be in one"
                 )
             owner[clip] = part
-        parts[part] = runs[np.isin(clips.segment_clips, members)]
+        parts[part] = runs[np.isin(clips.clips_of(runs.starts), members)]
         if int(parts[part].lengths.max(initial=0)) < spec.span:
             raise ValueError(f"no window of {spec.span} frames fits into the {part} part")
     return parts

@@ -1,0 +1,203 @@
+"""Keras `fit` on the adapters: step counts, validation, errors in workers, several devices."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset
+from tests.conftest import ROOT, MakeClips, import_or_skip
+
+SHAPE = {"input_frames": 3, "predict_frames": 2}
+
+
+@pytest.fixture
+def keras(tf: ModuleType) -> ModuleType:
+    """Keras, or a skip."""
+    return import_or_skip("keras")
+
+
+@pytest.fixture
+def ds(make_store: MakeClips) -> FrameWindowDataset:
+    """Ten windows."""
+    return FrameWindowDataset(make_store({"a": range(14)}), **SHAPE)
+
+
+def small_model(keras: ModuleType, rate: float = 0.01) -> object:
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Conv3D(1, (2, 1, 1))])
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    return model
+
+
+def test_steps_need_not_be_said(ds: FrameWindowDataset, keras: ModuleType) -> None:
+    """Three epochs of three steps without steps_per_epoch; with repeat, of any number."""
+    batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit")
+    assert int(batches.cardinality()) == 3
+    model = small_model(keras)
+    model.fit(batches, epochs=3, verbose=0, shuffle=False)
+    assert int(model.optimizer.iterations) == 9
+    endless = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", repeat=True)
+    model.fit(endless, epochs=3, steps_per_epoch=5, verbose=0, shuffle=False)
+    assert int(model.optimizer.iterations) == 9 + 15
+    two_epochs = list(ds.to_tf_dataset(batch_size=4, shuffle=True).repeat(2))
+    taken = ds.to_tf_dataset(batch_size=4, shuffle=True, repeat=True).take(6)
+    for one, other in zip(taken, two_epochs, strict=True):
+        assert np.array_equal(one[0], other[0])
+
+
+def test_too_many_steps_are_refused_before_training(
+    ds: FrameWindowDataset, keras: ModuleType
+) -> None:
+    """By the callback of a PyDataset; as many as there are, or fewer, are not."""
+    batches = ds.to_keras_dataset(batch_size=4, normalize="unit")
+    model = small_model(keras)
+    options = {"shuffle": False, "verbose": 0, "callbacks": [batches.callback()]}
+    message = "steps_per_epoch is 5, but an epoch has 3 batches; leave it out, or use to_tf_dataset"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.fit(batches, steps_per_epoch=5, **options)
+    assert int(model.optimizer.iterations) == 0
+    model.fit(batches, steps_per_epoch=2, epochs=2, **options)
+    assert int(model.optimizer.iterations) == 4
+
+
+@pytest.mark.parametrize("adapter", ["to_tf_dataset", "to_keras_dataset"])
+def test_validation_is_the_same_in_every_epoch(
+    ds: FrameWindowDataset, keras: ModuleType, adapter: str
+) -> None:
+    """Also where validation_steps leaves some of it out: a model that stands still shows it."""
+    batches = getattr(ds, adapter)(batch_size=2, normalize="unit")
+    history = small_model(keras, rate=0.0).fit(
+        batches, validation_data=batches, validation_steps=2, epochs=3, verbose=0, shuffle=False
+    )
+    assert len(set(history.history["val_loss"])) == 1
+
+
+def test_memory_is_known_before(ds: FrameWindowDataset) -> None:
+    """So many batches at most, whatever the shuffling."""
+    frame = 4 * 6
+    assert ds.memory_estimate(batch_size=4) == (1 + 2 + 2) * 4 * 5 * frame
+    assert ds.memory_estimate(batch_size=4, prefetch=0, dtype="float32") == 3 * 4 * 5 * frame * 4
+
+
+def _third(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if window[0, 0, 0, 0] == 21:
+        raise ValueError("this one is broken")
+    return window
+
+
+def test_an_error_in_a_thread_reaches_the_caller(ds: FrameWindowDataset, keras: ModuleType) -> None:
+    """With the window it was about, and fit ends."""
+    batches = ds.to_keras_dataset(batch_size=2, normalize="unit", augment=_third, workers=2)
+    with pytest.raises(Exception, match="this one is broken") as caught:
+        small_model(keras).fit(batches, verbose=0, shuffle=False)
+    chain, notes = caught.value, []
+    while chain is not None:
+        notes += getattr(chain, "__notes__", [])
+        chain = chain.__cause__ or chain.__context__
+    assert "while window 3 of epoch 0 was augmented" in " ".join([*notes, str(caught.value)])
+
+
+PROCESSES = """
+import multiprocessing, sys
+import numpy as np
+from tests.test_fit import _third
+
+def main():
+    multiprocessing.set_start_method("spawn")
+    import keras
+    from framewin import FrameWindowDataset
+    ds = FrameWindowDataset(sys.argv[1], input_frames=3, predict_frames=2)
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Conv3D(1, (2, 1, 1))])
+    model.compile(optimizer="sgd", loss="mse")
+    options = {"batch_size": 4, "normalize": "unit", "workers": 2, "use_multiprocessing": True}
+    model.fit(ds.to_keras_dataset(**options), epochs=2, verbose=0, shuffle=False)
+    print("steps", int(model.optimizer.iterations))
+    try:
+        model.fit(ds.to_keras_dataset(**options, augment=_third), verbose=0, shuffle=False)
+    except Exception as exc:
+        print("caught", exc)
+
+if __name__ == "__main__":
+    main()
+"""
+
+DEVICES = """
+import sys
+import numpy as np
+import tensorflow as tf
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import keras
+from framewin import FrameWindowDataset
+ds = FrameWindowDataset(sys.argv[1], input_frames=3, predict_frames=2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+batches = ds.to_tf_dataset(batch_size=4, shuffle=True, seed=3, normalize="unit")
+firsts = []
+for replicas in strategy.experimental_distribute_dataset(batches):
+    parts = strategy.experimental_local_results(replicas[0])
+    firsts.append(np.concatenate([part.numpy()[:, 0] for part in parts]))
+schedule = ds.schedule(batch_size=4, shuffle=True, seed=3)
+for step, found in enumerate(firsts):
+    wanted = ds.batch(schedule.windows(0, step))[0][:, 0] / np.float32(255)
+    assert np.array_equal(found, wanted), step
+assert len(firsts) == schedule.num_batches
+with strategy.scope():
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Conv3D(1, (2, 1, 1))])
+    model.compile(optimizer="sgd", loss="mse")
+losses = model.fit(batches, epochs=2, verbose=0).history["loss"]
+assert np.isfinite(losses).all(), losses
+print("replicas", strategy.num_replicas_in_sync, "steps", int(model.optimizer.iterations))
+"""
+
+
+def run(program: str, store: Path, tmp_path: Path) -> str:
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, script, store], capture_output=True, text=True, timeout=300,
+        env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_processes_are_spawned(ds: FrameWindowDataset, keras: ModuleType, tmp_path: Path) -> None:
+    """fit with use_multiprocessing ends, and an error in a process names its window."""
+    printed = run(PROCESSES, ds.path, tmp_path)
+    assert "steps 6" in printed
+    assert "caught" in printed
+    assert "this one is broken" in printed
+    assert "while window 3 of epoch 0 was augmented" in printed
+
+
+def test_several_devices_share_one_order(
+    make_store: MakeClips, tf: ModuleType, tmp_path: Path
+) -> None:
+    """Two replicas together see the global order, and a last batch of one window is no NaN."""
+    store = make_store({"a": range(13)})
+    assert "replicas 2 steps 6" in run(DEVICES, store, tmp_path)
+
+
+def test_pickles_know_where_the_files_are(
+    make_store: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative store, split file and cache, opened again from another folder."""
+    store = make_store({name: range(9) for name in "abc"}, converted={"compression": "gzip"})
+    monkeypatch.chdir(tmp_path)
+    whole = FrameWindowDataset(store.name, **SHAPE)
+    whole.split(train=["a", "b"], test=["c"]).save(Path("mine.json"))
+    options = {"split": "test", "split_file": "mine.json", "cache": "frames.cache"}
+    carried = pickle.dumps(FrameWindowDataset(store.name, **SHAPE, **options))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(carried).windows_per_clip() == {"c": 5}
+    assert not any(Path.cwd().iterdir())
