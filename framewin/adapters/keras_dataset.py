@@ -80,7 +80,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
     def callback(self) -> Any:
         """A callback of `fit` that makes its epoch e the epoch e of the order.
 
-        It also refuses a `steps_per_epoch` that an epoch does not have, before training.
+        It also refuses, before training, a `steps_per_epoch` that is not the number of batches.
         """
         return _SameEpoch(self)
 
@@ -96,7 +96,8 @@ class _SameEpoch(keras.callbacks.Callback):  # type: ignore[name-defined]
 
     def on_train_begin(self, logs: object = None) -> None:
         steps, available = self.params.get("steps"), self.batches.num_batches
-        if steps is not None and steps > available:
+        # With fewer, Keras goes on with the rest in its next epoch, and ends when that is used up.
+        if steps is not None and steps != available:
             raise ValueError(
                 f"steps_per_epoch is {steps}, but an epoch has {available} batches; leave it out, "
                 "or use to_tf_dataset(repeat=True)"

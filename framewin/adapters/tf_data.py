@@ -64,7 +64,9 @@ def to_tf_dataset(
         shuffle: A new full permutation of all windows in each epoch, without a buffer; with the
             dataset's `weights`, draws with replacement instead.
         seed: Chooses the orders, in [0, 2**63).
-        drop_remainder: Leave out a last batch that is not full.
+        drop_remainder: Leave out a last batch that is not full. With several replicas of a
+            tf.distribute strategy, fit cannot train on a batch that has fewer windows than
+            replicas; within the strategy's scope that is an error here.
         normalize: `None` keeps the values. `"unit"` divides integers by the largest value of
             their dtype (uint8 by 255), which is 0..1 for unsigned ones, and keeps floats.
             `"standard"` and `(mean, std)` subtract and divide per channel; see
@@ -108,6 +110,7 @@ def to_tf_dataset(
         lanes=lanes,
     )
     _check(schedule, prefetch, start_epoch, start_step)
+    _check_replicas(schedule)
     scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
     choose = _chooser(schedule)
@@ -243,6 +246,19 @@ def _check(
 ChooseWindows = Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, ...]]
 """An epoch and a step to windows and what their random numbers come from, int64 (B,) each; of
 lanes, the mask of those that begin anew, bool (B,), too."""
+
+
+def _check_replicas(schedule: BatchSchedule | LaneSchedule) -> None:
+    """Under a strategy, refuse a last batch that leaves a replica without a window."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if isinstance(schedule, LaneSchedule) or schedule.drop_remainder:
+        return
+    last = schedule.num_windows % schedule.batch_size
+    if 0 < last < replicas:
+        raise ValueError(
+            f"the last batch has {last} of {schedule.batch_size} windows, too few for {replicas} "
+            "replicas; give drop_remainder=True or another batch_size"
+        )
 
 
 def _chooser(schedule: BatchSchedule | LaneSchedule) -> ChooseWindows:
