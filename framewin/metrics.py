@@ -635,8 +635,9 @@ def _frame_ratios(
 
 
 def _frame_mean(ratios: np.ndarray, perfect: np.ndarray) -> float:
-    known = np.count_nonzero(~np.isnan(ratios)) + np.count_nonzero(perfect)
-    return _mean_ratio(float(np.nansum(ratios)), known, np.count_nonzero(perfect))
+    best = int(np.count_nonzero(perfect))
+    known = int(np.count_nonzero(~np.isnan(ratios))) + best
+    return _mean_ratio(float(np.nansum(ratios)), known, best)
 
 
 def _mean_ratio(total: float, frames: float, perfect: float) -> float:
@@ -671,7 +672,9 @@ def _ssim_of_frames(
     whole = _moving_sums(valid, SSIM_WINDOW) == SSIM_WINDOW**2
     counts = whole.sum(axis=(1, 2, 3))
     total = np.where(whole, similarity, 0.0).sum(axis=(1, 2, 3))
-    return np.divide(total, counts, out=np.full(len(total), np.nan), where=counts > 0)
+    found: np.ndarray = np.full(len(total), np.nan)
+    np.divide(total, counts, out=found, where=counts > 0)
+    return found
 
 
 def _blurred(frames: np.ndarray) -> np.ndarray:

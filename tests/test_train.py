@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert
-from framewin.forecast.evaluate import evaluate
 from framewin.forecast.train import TrainSettings, train
+from framewin.forecast.validation import evaluate
 from tests.conftest import MakeClips, import_or_skip, write_frames
 
 pytestmark = [

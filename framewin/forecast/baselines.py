@@ -82,7 +82,8 @@ def _advected(cv2: Any, before: np.ndarray, last: np.ndarray, leads: np.ndarray)
         found[lead] = way
     channels = np.moveaxis(last, -1, 0).astype(np.float32)
     moved = [[fetch(channel, here - found[int(lead)]) for channel in channels] for lead in leads]
-    return np.moveaxis(np.array(moved, np.float64), 1, -1)
+    frames: np.ndarray = np.moveaxis(np.array(moved, np.float64), 1, -1)
+    return frames
 
 
 def _one_step_back(

@@ -41,7 +41,7 @@ def gif_bytes(frames: Iterable[np.ndarray], seconds: Iterable[Fraction]) -> byte
         frames: uint8, (H, W) or (H, W, 3), all of one shape; at least one.
         seconds: How long each is shown; what is below 0.02 s is shown for 0.02 s.
     """
-    pieces = []
+    pieces: list[bytes] = []
     for frame, delay in zip(frames, _hundredths(seconds), strict=True):
         picture = _encoded(frame)
         if not pieces:

@@ -16,8 +16,8 @@ from typing import Any
 import framewin
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError
-from framewin.forecast.evaluate import Evaluation, evaluate, examples
 from framewin.forecast.figures import write_gif, write_sheet
+from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.models import DEFAULT_FILTERS, build_convlstm
 from framewin.optional import require
 
