@@ -17,8 +17,9 @@ import framewin
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError
 from framewin.forecast.figures import write_gif, write_sheet
+from framewin.forecast.settings import TrainSettings
 from framewin.forecast.validation import Evaluation, evaluate, examples
-from framewin.models import DEFAULT_FILTERS, build_convlstm
+from framewin.models import build_convlstm
 from framewin.optional import require
 
 FEWEST_VALIDATION_WINDOWS = 5
@@ -34,35 +35,6 @@ SETTINGS_FILE = "run.json"
 LOG_FOLDER = "logs"
 GIF_FILE = "forecast.gif"
 SHEET_FILE = "forecast.png"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """How a predictor is trained; each field is an option of `framewin train`."""
-
-    input_frames: int = 5
-    predict_frames: int = 5
-    frame_step: int = 1
-    window_stride: int = 1
-    lead_gap: int = 0
-    epochs: int = 12
-    batch_size: int = 8
-    learning_rate: float = 2e-3
-    filters: int = DEFAULT_FILTERS
-    seed: int = 0
-    validation_share: float = 0.2
-    """Share of the clips, or of the frames of a single clip, that is not trained on."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "filters"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
-        if not 0 < self.validation_share < 1:
-            raise ValueError(
-                f"validation_share must be between 0 and 1, got {self.validation_share}"
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +88,7 @@ def train(store: str | Path, out: str | Path, settings: TrainSettings) -> TrainR
         settings.input_frames,
         settings.predict_frames,
         dataset.frame_format,
-        filters=settings.filters,
+        filters=settings.filters or 32,
         seed=settings.seed,
     )
     best_epoch, epochs = _fit(model, parts, run, settings)
@@ -196,7 +168,7 @@ def _fit(
     keras = require("keras", extra="tensorflow")
     train = _batches(parts["train"], settings, shuffle=True)
     validation = _batches(parts["validation"], settings, shuffle=False)
-    steps = int(train.cardinality()) * settings.epochs
+    steps = int(train.cardinality()) * settings.most_epochs
     model.compile(
         optimizer=keras.optimizers.Adam(
             _learning_rates(settings.learning_rate, steps), global_clipnorm=GRADIENT_NORM
@@ -223,13 +195,13 @@ def _fit(
     history = model.fit(
         train,
         validation_data=validation,
-        epochs=settings.epochs,
+        epochs=settings.most_epochs,
         callbacks=callbacks,
         shuffle=False,  # the dataset does it
         verbose=1 if sys.stdout.isatty() else 2,
     )
     losses = [untrained, *history.history.get("val_loss", [])]
-    if len(losses) <= settings.epochs or any(math.isnan(loss) for loss in losses):
+    if len(losses) <= settings.most_epochs or any(math.isnan(loss) for loss in losses):
         raise TrainingError(
             f"the loss became NaN in epoch {len(history.epoch)}; try a lower --learning-rate "
             f"than {settings.learning_rate:g}"
