@@ -42,6 +42,9 @@ ALLOWED = {
         "augment",
         "model_table",
         "models",
+        # Prediction reads new frames as they are converted, in one module, frames_in_turn.
+        "sources",
+        "conversion",
     },
     "cli": {
         *BASE,

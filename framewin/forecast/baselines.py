@@ -38,7 +38,8 @@ def linear_extrapolation(inputs: np.ndarray, leads: np.ndarray, limits: Limits) 
     Of a single input, the same as `persistence`.
     """
     change = inputs[:, -1:] - inputs[:, -2:-1] if inputs.shape[1] > 1 else np.zeros(())
-    return np.clip(inputs[:, -1:] + leads.reshape(1, -1, 1, 1, 1) * change, *limits)
+    moved: np.ndarray = inputs[:, -1:] + leads.reshape(1, -1, 1, 1, 1) * change
+    return moved.clip(*limits)
 
 
 def optical_flow(inputs: np.ndarray, leads: np.ndarray, limits: Limits) -> np.ndarray:
@@ -90,10 +91,11 @@ def _one_step_back(
     fetch: Callable[..., np.ndarray], flow: np.ndarray, here: np.ndarray, way: np.ndarray
 ) -> np.ndarray:
     """How far pixels have come one step later, (H, W, 2), by the flow in the middle of the step."""
-    step = np.zeros_like(way)
+    step: np.ndarray = np.zeros_like(way)
     for _ in range(FLOW_TRACING_STEPS):
         step = fetch(flow, here - way - step / 2)
-    return way + step
+    moved: np.ndarray = way + step
+    return moved
 
 
 def _as_bytes(*frames: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -31,7 +31,6 @@ from framewin.forecast.scoring import (
 from framewin.forecast.validation import examples_of, title_of
 from framewin.metrics import (
     FSS_WINDOW,
-    FULL_SCALE,
     SSIM_WINDOW,
     Scores,
     bootstrap_skill,

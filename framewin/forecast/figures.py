@@ -105,8 +105,13 @@ def _lead_times(example: Example) -> range:
     return range(1 - len(example.inputs), len(example.truth) + 1)
 
 
-def picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from a frame of this window to an RGB picture of a size to look at."""
+def picture_maker(
+    example: Example, *, full_size: bool = False
+) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from a frame of this window to an RGB picture of a size to look at.
+
+    Small frames are enlarged; large ones reduced, unless the full size is wanted.
+    """
     seen = np.concatenate([example.inputs, example.truth])[..., : _colours(example.inputs)]
     finite = seen[np.isfinite(seen)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
@@ -118,7 +123,9 @@ def picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
         spread = high - low or 1.0
         scaled = np.clip((frame[..., : _colours(frame)] - low) / spread, 0, 1)
         pixels = np.rint(np.nan_to_num(scaled) * 255).astype(np.uint8)
-        return _resized(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+        colours = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+        large = full_size and max(pixels.shape[:2]) >= FRAME_PIXELS
+        return colours if large else _resized(colours)
 
     return picture
 

@@ -32,22 +32,29 @@ class _Picture(NamedTuple):
 
 
 def gif_bytes(frames: Iterable[np.ndarray], seconds: Iterable[Fraction]) -> bytes:
-    """A GIF that plays without end.
+    """A GIF that plays without end, as one piece; see `gif_pieces`."""
+    return b"".join(gif_pieces(frames, seconds))
+
+
+def gif_pieces(frames: Iterable[np.ndarray], seconds: Iterable[Fraction]) -> Iterator[bytes]:
+    """A GIF that plays without end, a piece for each frame.
 
     Delays are whole hundredths of a second. They are rounded so that frames appear as close to
     their true time as they can: 30 frames a second are delays of 3, 3 and 4 hundredths in turn.
 
     Args:
         frames: uint8, (H, W) or (H, W, 3), all of one shape; at least one.
-        seconds: How long each is shown; what is below 0.02 s is shown for 0.02 s.
+        seconds: How long each is shown, at least one for each frame; what is below 0.02 s is
+            shown for 0.02 s.
     """
-    pieces: list[bytes] = []
-    for frame, delay in zip(frames, _hundredths(seconds), strict=True):
+    begun = False
+    for frame, delay in zip(frames, _hundredths(seconds), strict=False):
         picture = _encoded(frame)
-        if not pieces:
-            pieces.append(b"GIF89a" + picture.size + b"\x00\x00\x00" + _LOOP)
-        pieces.append(_frame(picture, delay))
-    return b"".join([*pieces, b"\x3b"])
+        if not begun:
+            yield b"GIF89a" + picture.size + b"\x00\x00\x00" + _LOOP
+            begun = True
+        yield _frame(picture, delay)
+    yield b"\x3b"
 
 
 def _hundredths(seconds: Iterable[Fraction]) -> Iterator[int]:

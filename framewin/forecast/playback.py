@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from framewin.forecast.gif import HUNDREDTH, LEAST_DELAY, gif_bytes
+from framewin.forecast.gif import HUNDREDTH, LEAST_DELAY, gif_pieces
 from framewin.optional import require
 from framewin.schema import TIME_UNITS, ClipTable
 
@@ -69,41 +69,41 @@ def true_pace(clips: ClipTable, conversion: Mapping[str, Any], frame_step: int) 
     return Pace(seconds if 0 < seconds <= LONGEST_SECONDS else SHOWN_SECONDS, seconds)
 
 
-def video_bytes(frames: Sequence[np.ndarray], seconds: Fraction, suffix: str) -> bytes:
-    """Frames as a file that plays them, none left out or merged.
+def write_video(
+    path: Path, frames: Iterable[np.ndarray], seconds: Fraction, *, suffix: str | None = None
+) -> None:
+    """Write a file that plays frames, none of them left out or merged.
 
     Args:
+        path: Of the file.
         frames: uint8 RGB pictures, (H, W, 3), all of one shape; at least one.
         seconds: How long each is shown.
-        suffix: One of `VIDEO_SUFFIXES`.
+        suffix: One of `VIDEO_SUFFIXES`; by default the path's.
 
     Raises:
         MissingDependencyError: MP4 without PyAV.
     """
-    if suffix == ".gif":
-        return gif_bytes(frames, [seconds] * len(frames))
-    return _mp4_bytes(frames, seconds)
+    if (suffix or path.suffix.lower()) == ".gif":
+        with path.open("wb") as file:
+            file.writelines(gif_pieces(frames, repeat(seconds)))
+    else:
+        _write_mp4(path, iter(frames), seconds)
 
 
-def write_video(path: Path, frames: Sequence[np.ndarray], seconds: Fraction) -> None:
-    """Write a file that plays frames; see `video_bytes`."""
-    path.write_bytes(video_bytes(frames, seconds, path.suffix.lower()))
-
-
-def _mp4_bytes(frames: Sequence[np.ndarray], seconds: Fraction) -> bytes:
+def _write_mp4(path: Path, frames: Iterator[np.ndarray], seconds: Fraction) -> None:
     av = require("av", extra="video")
-    file = io.BytesIO()
-    with av.open(file, mode="w", format="mp4") as container:
+    first = next(frames)
+    height, width = first.shape[:2]
+    with av.open(str(path), mode="w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=(1 / seconds).limit_denominator(2**16))
         # Half the colours, so that every player can show it; their size must then be even.
         stream.pix_fmt, stream.options = "yuv420p", {"crf": "16"}
-        stream.height, stream.width = (-(-size // 2) * 2 for size in frames[0].shape[:2])
-        for picture in frames:
-            odd = [(0, size % 2) for size in picture.shape[:2]]
-            whole = np.ascontiguousarray(np.pad(picture, [*odd, (0, 0)], mode="edge"))
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(whole, format="rgb24")))
+        stream.height, stream.width = height + height % 2, width + width % 2
+        for picture in chain([first], frames):
+            even = np.pad(picture, [(0, height % 2), (0, width % 2), (0, 0)], mode="edge")
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
-    return file.getvalue()
 
 
 def _decimal(value: Fraction) -> str:

@@ -17,7 +17,6 @@ from framewin.forecast.scoring import MODEL
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport
-    from framewin.metrics import Scores
 
 STYLE = """
 :root {
@@ -82,17 +81,22 @@ COLUMNS = (
     ("MSE sum", "mse_sum", 2, "least"),
     ("MAE", "mae", 5, "least"),
     ("RMSE", "rmse", 5, "least"),
-    ("PSNR, mean of frames", "psnr_frame_mean", 2, "greatest"),
+    ("PSNR of frames", "psnr_frame_mean", 2, "greatest"),
     ("PSNR of mean MSE", "psnr_of_mean_mse", 2, "greatest"),
     ("SSIM", "ssim", 4, "greatest"),
 )
 """Head, score, digits, and which is best."""
-THRESHOLD_COLUMNS = (("CSI", "greatest"), ("POD", "greatest"), ("FAR", "least"), ("FSS", "greatest"))
+THRESHOLD_COLUMNS = (
+    ("CSI", "greatest"),
+    ("POD", "greatest"),
+    ("FAR", "least"),
+    ("FSS", "greatest"),
+)
 DEFINITIONS = (
     ("MSE", "mean squared error per pixel and channel, frames scaled to 0..1 (mse_pixel)"),
     ("MSE sum", "squared error summed over a frame, mean of frames, as in the OpenSTL tables of "
      "Moving MNIST (mse_sum)"),
-    ("PSNR, mean of frames", "mean of the frames' ratios, without perfect frames, whose ratio is "
+    ("PSNR of frames", "mean of the frames' ratios, without perfect frames, whose ratio is "
      "infinite (psnr_frame_mean)"),
     ("PSNR of mean MSE", "one ratio, of the mean squared error of all frames (psnr_of_mean_mse)"),
     ("SSIM", "Wang et al. 2004, Gaussian window of 11 pixels, sigma 1.5"),
@@ -129,16 +133,19 @@ def report_html(report: EvaluationReport, shown: Sequence[Shown], folder: Path) 
     )
 
 
-def text_table(report: EvaluationReport) -> list[list[str]]:
-    """The table of total scores as texts: a head, then a row for each predictor."""
-    heads, rows = _table(report)
-    return [["", *heads], *([name, *(text for text, _ in cells)] for name, cells in rows)]
+def text_tables(report: EvaluationReport) -> list[list[list[str]]]:
+    """The tables of total scores as texts: a head, then a row for each predictor."""
+    found = []
+    for title, heads, rows in _tables(report):
+        lines = [[name, *(text for text, _ in cells)] for name, cells in rows]
+        found.append([[title, *heads], *lines])
+    return found
 
 
 def lead_table(report: EvaluationReport) -> list[list[str]]:
     """The mean squared error of each lead time: a head, then a row for each predictor."""
     digits = COLUMNS[0][2]
-    heads = ["MSE at lead time", *(f"+{lead}" for lead in report.leads)]
+    heads = ["MSE by lead time", *(f"+{lead}" for lead in report.leads)]
     rows = [
         [title_of_predictor(name), *(_number(scores.mse, digits) for scores in leads)]
         for name, leads in report.per_lead_time.items()
@@ -188,23 +195,24 @@ def _what(report: EvaluationReport) -> str:
 
 
 def _scores(report: EvaluationReport) -> list[str]:
-    heads, rows = _table(report)
-    lines = ["<h2>Scores</h2>", '<div class="scroll"><table>']
-    lines.append(_row("th", ["", *heads], "thead"))
-    lines.append("<tbody>")
-    for name, cells in rows:
-        kind = ' class="model"' if name == title_of_predictor(MODEL) else ""
-        texts = [f"<td>{html.escape(name)}</td>"]
-        texts += [
-            f'<td class="best">{text}</td>' if best else f"<td>{text}</td>" for text, best in cells
-        ]
-        lines.append(f"<tr{kind}>{''.join(texts)}</tr>")
-    lines += ["</tbody></table></div>", *_notes(report)]
+    lines: list[str] = []
+    for title, heads, rows in _tables(report):
+        lines += [f"<h2>{html.escape(title)}</h2>", '<div class="scroll"><table>']
+        lines += [_row("th", ["", *heads], "thead"), "<tbody>"]
+        for name, cells in rows:
+            kind = ' class="model"' if name == title_of_predictor(MODEL) else ""
+            texts = [f"<td>{html.escape(name)}</td>"]
+            texts += [
+                f'<td class="best">{text}</td>' if best else f"<td>{text}</td>"
+                for text, best in cells
+            ]
+            lines.append(f"<tr{kind}>{''.join(texts)}</tr>")
+        lines.append("</tbody></table></div>")
+    lines += _notes(report)
     leads = lead_table(report)
-    lines += ["<h2>MSE by lead time</h2>", '<div class="scroll"><table>']
+    lines += [f"<h2>{leads[0][0]}</h2>", '<div class="scroll"><table>']
     lines.append(_row("th", ["", *leads[0][1:]], "thead"))
-    lines += ["<tbody>", *(_row("td", row) for row in leads[1:]), "</tbody></table></div>"]
-    return lines
+    return [*lines, "<tbody>", *(_row("td", row) for row in leads[1:]), "</tbody></table></div>"]
 
 
 def _notes(report: EvaluationReport) -> list[str]:
@@ -216,28 +224,42 @@ def _notes(report: EvaluationReport) -> list[str]:
     return [f'<p class="muted">{html.escape(text)}</p>' for text in texts]
 
 
-def _table(
-    report: EvaluationReport,
-) -> tuple[list[str], list[tuple[str, list[tuple[str, bool]]]]]:
-    """Heads, and of each predictor its name and cells, each a text and whether it is the best."""
+_Cell = tuple[str, bool]
+"""A text, and whether it is the best of its column."""
+_Table = tuple[str, list[str], list[tuple[str, list[_Cell]]]]
+"""A title, heads, and of each predictor its name and cells."""
+
+
+def _tables(report: EvaluationReport) -> list[_Table]:
+    """The scores of all pixels, and those at or above each threshold."""
     heads: list[str] = []
-    columns: list[list[tuple[str, bool]]] = []
+    columns: list[list[_Cell]] = []
     for head, name, digits, best in COLUMNS:
         values = [getattr(scores, name) for scores in report.total.values()]
         if any(value is not None for value in values):
             heads.append(head)
             columns.append(_column(values, digits, best))
+    found = [_table(report, "Scores", heads, columns)]
     for place, threshold in enumerate(report.thresholds):
-        for kind, best in THRESHOLD_COLUMNS:
-            found = [scores.thresholds[place] for scores in report.total.values()]
-            heads.append(f"{kind} {threshold:g}")
-            columns.append(_column([getattr(each, kind.lower()) for each in found], 3, best))
-    cells = [list(row) for row in zip(*columns, strict=True)]
+        scores = [each.thresholds[place] for each in report.total.values()]
+        columns = [
+            _column([getattr(each, kind.lower()) for each in scores], 3, best)
+            for kind, best in THRESHOLD_COLUMNS
+        ]
+        title = f"Pixels of {threshold:g} and above"
+        found.append(_table(report, title, [kind for kind, _ in THRESHOLD_COLUMNS], columns))
+    return found
+
+
+def _table(
+    report: EvaluationReport, title: str, heads: list[str], columns: list[list[_Cell]]
+) -> _Table:
     names = [title_of_predictor(name) for name in report.total]
-    return heads, list(zip(names, cells, strict=True))
+    cells = [list(row) for row in zip(*columns, strict=True)]
+    return title, heads, list(zip(names, cells, strict=True))
 
 
-def _column(values: Sequence[float | None], digits: int, best: str) -> list[tuple[str, bool]]:
+def _column(values: Sequence[float | None], digits: int, best: str) -> list[_Cell]:
     texts = [_number(value, digits) for value in values]
     known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:

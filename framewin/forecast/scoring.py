@@ -102,8 +102,8 @@ def dtype_limits(dtype: str, otherwise: Limits) -> Limits:
 
 def forecast(model: Any, inputs: np.ndarray) -> np.ndarray:
     """A batch of forecasts in unit scale, (B, T_out, H, W, C); of integers clipped to the dtype."""
-    predicted = np.asarray(model.predict_on_batch(inputs))
-    return np.clip(predicted, *dtype_limits(inputs.dtype.name, (-math.inf, math.inf)))
+    predicted: np.ndarray = np.asarray(model.predict_on_batch(inputs))
+    return predicted.clip(*dtype_limits(inputs.dtype.name, (-math.inf, math.inf)))
 
 
 def score_windows(
