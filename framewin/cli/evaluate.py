@@ -98,7 +98,7 @@ def _print(report: EvaluationReport) -> None:
     low, high = report.data_range.low, report.data_range.high
     print_rows(
         [
-            ("skill", f"{report.skill} of persistence's MSE removed"),
+            ("skill", str(report.skill)),
             ("", f"bootstrap over {report.skill.groups} {report.skill.of}"),
             ("windows", f"{report.windows:,} from {report.clips:,} clips, {report.part}"),
             ("data range", f"{low:g} to {high:g}, {report.data_range.source}"),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import framewin
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError
 from framewin.forecast import charts
@@ -68,9 +67,10 @@ class Skill:
     def __str__(self) -> str:
         if self.value is None:
             return "undefined, persistence is perfect"
+        share = f"{self.value:.1%} of the MSE of persistence removed"
         if self.low is None or self.high is None:
-            return f"{self.value:.1%}, no interval from {self.groups} of {self.of}"
-        return f"{self.value:.1%}, 95 % interval {self.low:.1%} to {self.high:.1%}"
+            return f"{share}, too few groups for an interval"
+        return f"{share}, 95 % interval {self.low:.1%} to {self.high:.1%}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -465,8 +465,3 @@ def _csv(report: EvaluationReport) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
-
-
-def versions() -> str:
-    """What made a report."""
-    return f"framewin {framewin.__version__}"

@@ -66,6 +66,7 @@ tr.model td:first-child { font-weight: 650; }
 .forecast h3 { font-size: 15px; margin: 0 0 8px; overflow-wrap: anywhere; }
 .forecast .pictures { display: flex; flex-wrap: wrap; gap: 14px; align-items: flex-start; }
 .forecast img { display: block; max-width: 100%; height: auto; border-radius: 6px; }
+.forecast img + img { flex: 1 1 420px; min-width: 0; max-width: 1320px; }
 details { background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
   padding: 10px 16px; margin-top: 10px; }
 summary { cursor: pointer; font-weight: 600; }
