@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BODY_OPTIONS = ("filters", "layers", "patch_size", "dropout")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:
@@ -13,27 +15,32 @@ class ModelKind:
     """Name of the function in `framewin.models`."""
     text: str
     """What it is, in a line."""
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
     """Keyword arguments of the builder that `framewin train` has options for."""
+    patches_across: int = 0
+    """Patches that are at most across a frame's shorter side, where no patch size is given."""
 
 
 MODELS = {
     "convlstm": ModelKind(
         "build_convlstm",
         "encoder-forecaster ConvLSTM on patches",
-        ("filters", "layers", "patch_size", "dropout"),
+        BODY_OPTIONS,
+        8,
     ),
     "convlstm-residual": ModelKind(
         "build_convlstm_residual",
         "ConvLSTM that moves, mixes and changes the input frames",
-        ("filters", "layers", "patch_size", "dropout"),
+        BODY_OPTIONS,
+        16,
     ),
     "simvp": ModelKind(
         "build_simvp",
         "convolutions over stacked time that move, mix and change the input frames",
-        ("filters", "layers", "patch_size", "dropout"),
+        BODY_OPTIONS,
+        16,
     ),
-    "persistence": ModelKind("build_persistence", "repeats the last frame; nothing to train", ()),
+    "persistence": ModelKind("build_persistence", "repeats the last frame; nothing to train"),
 }
 """Name -> model; anything else must be the user's own, `package.module:build`."""
 

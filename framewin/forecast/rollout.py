@@ -25,6 +25,7 @@ class Forecaster:
         horizon: int,
         frame_format: FrameFormat,
         *,
+        output_frames: int,
         next_frame: bool = False,
         lead_gap: int = 0,
     ) -> None:
@@ -34,6 +35,7 @@ class Forecaster:
             model: From stored frames (B, T_in, H, W, C) to unit scale (B, T_out, H, W, C).
             horizon: Frames to forecast, at least 1.
             frame_format: Of the stored frames.
+            output_frames: T_out.
             next_frame: Whether output k is the frame after input k.
             lead_gap: Frames between the last input and the first forecast that the model skips.
 
@@ -44,7 +46,7 @@ class Forecaster:
         """
         if horizon < 1:
             raise ValueError(f"horizon must be >= 1, got {horizon}")
-        steps = 1 if next_frame else model.output_shape[1]
+        steps = 1 if next_frame else output_frames
         if lead_gap and horizon > steps:
             raise TrainingError(
                 f"a horizon of {horizon} frames cannot follow from a model of {steps} with a "

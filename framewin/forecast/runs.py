@@ -6,7 +6,7 @@
     model.keras       the same model whole, for `keras.models.load_model`
     history.csv       losses of each epoch
     logs/             curves and pictures for TensorBoard
-    checkpoint/       only while training is not finished
+    checkpoint.npz    only while training is not finished
 
 A run may come from someone else: its JSON is checked, its weights must be plain arrays of the
 shapes that the model has, and nothing in it is unpickled or executed. Only where `run.json` names
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -39,7 +39,7 @@ MODEL_FILE = "model.keras"
 HISTORY_FILE = "history.csv"
 METRICS_FILE = "metrics.json"
 LOG_FOLDER = "logs"
-CHECKPOINT_FOLDER = "checkpoint"
+CHECKPOINT_FILE = "checkpoint.npz"
 MOST_SPARE_WEIGHTS = 1000
 """Values in a weights file beyond those of the model: Keras adds some numbers of its own."""
 
@@ -76,9 +76,10 @@ class Run:
         model = build_model(
             self.model_name,
             self.settings.input_frames,
-            self.settings.predict_frames,
+            self.settings.output_frames,
             self.frame_format,
             self.model_options,
+            mixed_precision=self.settings.mixed_precision,
         )
         load_weights(model, self.folder / WEIGHTS_FILE)
         return model
@@ -96,6 +97,7 @@ class Run:
             self.model,
             horizon or self.settings.predict_frames,
             self.frame_format,
+            output_frames=self.settings.output_frames,
             next_frame=self.settings.next_frame,
             lead_gap=self.settings.lead_gap,
         )
@@ -107,6 +109,7 @@ class Run:
         *,
         predict_frames: int | None = None,
         cache: str | Path | None = None,
+        sample_weight: Literal["nodata"] | None = None,
     ) -> FrameWindowDataset:
         """Windows as in training.
 
@@ -116,15 +119,18 @@ class Run:
                 trained on, which must not have changed since.
             predict_frames: Frames to compare a forecast with, if not as many as in training.
             cache: As for `FrameWindowDataset`.
+            sample_weight: As for `FrameWindowDataset`.
 
         Raises:
             StoreError: A store or split that is missing or cannot be read, or the store changed.
             TrainingError: No such part, or frames of another format than the model takes.
         """
-        window: dict[str, Any] = {**self.settings.window, "cache": cache}
+        window: dict[str, Any] = {**self.settings.window, "sample_weight": sample_weight}
         window["predict_frames"] = predict_frames or window["predict_frames"]
         path = self.store if store is None else Path(store)
+        # Without the cache, which would be filled twice.
         whole = _opened(path, window)
+        window["cache"] = cache
         if store is None and whole.identity != self.identity:
             raise StoreError(
                 f"{path} has changed since {self.folder} was trained on it, so its split is void; "
@@ -136,7 +142,7 @@ class Run:
                 f"{self.frame_format}"
             )
         if part is None or whole.identity != self.identity:
-            return whole
+            return whole if cache is None else _opened(path, window)
         return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
-from framewin.model_table import check_model_name
+from framewin.model_table import MODELS, check_model_name
 
 LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
 DEFAULT_EPOCHS = 12
@@ -85,6 +85,11 @@ class TrainSettings:
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         check_model_name(self.model)
+        if self.next_frame and (self.model in MODELS or self.lead_gap):
+            raise ValueError(
+                "next_frame is for models of your own without a lead_gap, got "
+                f"model={self.model!r} and lead_gap={self.lead_gap}"
+            )
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
         augment_options(self.augment)
@@ -118,6 +123,11 @@ class TrainSettings:
         """What was chosen for the model's builder; the rest is the builder's to choose."""
         names = ("filters", "layers", "patch_size", "dropout")
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+
+    @property
+    def output_frames(self) -> int:
+        """Frames that one call of the model gives."""
+        return self.input_frames if self.next_frame else self.predict_frames
 
     @property
     def most_epochs(self) -> int | None:

@@ -8,21 +8,24 @@ A model takes stored frames, (B, T_in, H, W, C) of the store's dtype, and gives 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from framewin.errors import TrainingError
 from framewin.model_table import MODELS, check_model_name
 from framewin.models.convlstm import build_convlstm, build_convlstm_residual
-from framewin.models.layers import default_patch_size
+from framewin.models.layers import chosen_patch_size, default_patch_size
 from framewin.models.persistence import build_persistence
 from framewin.models.simvp import build_simvp
 from framewin.schema import FrameFormat
 
 __all__ = [
     "MODELS",
+    "all_options",
     "build_convlstm",
     "build_convlstm_residual",
     "build_model",
@@ -39,6 +42,8 @@ def build_model(
     predict_frames: int,
     frame_format: FrameFormat,
     options: Mapping[str, Any],
+    *,
+    mixed_precision: bool = False,
 ) -> Any:
     """A model by its name.
 
@@ -47,9 +52,10 @@ def build_model(
             predict_frames, frame_format, **options)` of that module is called, which may lie in
             the current folder, and must return a Keras model as this module describes.
         input_frames: T_in.
-        predict_frames: T_out.
+        predict_frames: T_out; of a next-frame model, whose output k follows input k, T_in.
         frame_format: Height, width, channels and dtype of the stored frames.
         options: Further keyword arguments of the builder.
+        mixed_precision: Compute in bfloat16, with weights and output in float32.
 
     Raises:
         ValueError: No such name, or options out of range.
@@ -57,6 +63,17 @@ def build_model(
             no Keras model or one of other shapes.
     """
     check_model_name(name)
+    with _precision(mixed_precision):
+        return _built(name, input_frames, predict_frames, frame_format, options)
+
+
+def _built(
+    name: str,
+    input_frames: int,
+    predict_frames: int,
+    frame_format: FrameFormat,
+    options: Mapping[str, Any],
+) -> Any:
     if name in MODELS:
         builder = globals()[MODELS[name].builder]
         unknown = sorted(set(options) - {*MODELS[name].options, "seed"})
@@ -69,7 +86,38 @@ def build_model(
     except Exception as exc:
         what = " ".join(str(exc).split())[:300]
         raise TrainingError(f"{name} failed with {type(exc).__name__}: {what}") from exc
-    return checked(model, name, input_frames, frame_format)
+    return checked(model, name, input_frames, predict_frames, frame_format)
+
+
+@contextmanager
+def _precision(mixed: bool) -> Iterator[None]:
+    """The policy of the layers that are made in the block."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    if mixed:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def all_options(name: str, frame_format: FrameFormat, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a model with nothing left open: those given, and the builder's defaults.
+
+    Raises:
+        ValueError: A patch size larger than a frame.
+    """
+    if name not in MODELS:
+        return dict(options)
+    kind = MODELS[name]
+    parameters = inspect.signature(globals()[kind.builder]).parameters
+    found = {key: parameters[key].default for key in kind.options} | dict(options)
+    if kind.patches_across:
+        patch = chosen_patch_size(found["patch_size"], frame_format, kind.patches_across)
+        found["patch_size"] = patch
+    return found
 
 
 def _imported(name: str) -> Any:
@@ -87,7 +135,9 @@ def _imported(name: str) -> Any:
     return found
 
 
-def checked(model: Any, name: str, input_frames: int, frame_format: FrameFormat) -> Any:
+def checked(
+    model: Any, name: str, input_frames: int, predict_frames: int, frame_format: FrameFormat
+) -> Any:
     """A model of the user's own, if it fits the frames.
 
     Raises:
@@ -104,9 +154,7 @@ def checked(model: Any, name: str, input_frames: int, frame_format: FrameFormat)
     except Exception as exc:
         what = " ".join(str(exc).split())[:300]
         raise TrainingError(f"{name} cannot take frames of shape {wanted}: {what}") from exc
-    if len(made) != 5 or made[2:] != frame_format.shape:
-        raise TrainingError(
-            f"{name} gives shape {made}; it must be (batch, frames, "
-            f"{', '.join(map(str, frame_format.shape))})"
-        )
+    wanted = (None, predict_frames, *frame_format.shape)
+    if made != wanted:
+        raise TrainingError(f"{name} gives shape {made}, it must give {wanted}")
     return model

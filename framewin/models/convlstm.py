@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from framewin.model_table import MODELS
 from framewin.models.layers import (
     ForecastHead,
     FromPatches,
@@ -24,8 +25,6 @@ else:
 
 DEFAULT_FILTERS = 32
 DEFAULT_LAYERS = 2
-PATCHES_ACROSS = 8
-RESIDUAL_PATCHES_ACROSS = 16
 
 
 @keras.saving.register_keras_serializable(package="framewin")
@@ -203,7 +202,7 @@ def build_convlstm(
         A model from stored frames (B, T_in, H, W, C) to float32 (B, T_out, H, W, C): it divides
         uint8 by 255 and uint16 by 65535 itself, and stays in 0..1 for these.
     """
-    patch = chosen_patch_size(patch_size, frame_format, PATCHES_ACROSS)
+    patch = chosen_patch_size(patch_size, frame_format, MODELS["convlstm"].patches_across)
     inputs, frames = frame_input(input_frames, frame_format)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = EncoderForecaster(
@@ -231,7 +230,7 @@ def build_convlstm_residual(
     Args and return value are those of `build_convlstm`, but that patches are half as large by
     default, and that the untrained model adds a few per cent of the earlier inputs to the last.
     """
-    patch = chosen_patch_size(patch_size, frame_format, RESIDUAL_PATCHES_ACROSS)
+    patch = chosen_patch_size(patch_size, frame_format, MODELS["convlstm-residual"].patches_across)
     inputs, frames = frame_input(input_frames, frame_format)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = HiddenForecaster(predict_frames, filters, layers, dropout, seed, name="hidden")(x)

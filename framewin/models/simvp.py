@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from framewin.model_table import MODELS
 from framewin.models.layers import (
     ForecastHead,
     ToPatches,
@@ -23,7 +24,6 @@ else:
 
 DEFAULT_FILTERS = 32
 DEFAULT_LAYERS = 4
-PATCHES_ACROSS = 16
 TRANSLATOR_WIDTH = 4
 """Channels of the translator, in filters."""
 DILATIONS = (1, 2, 4)
@@ -148,7 +148,7 @@ def build_simvp(
     Returns:
         A model as `build_convlstm` makes it.
     """
-    patch = chosen_patch_size(patch_size, frame_format, PATCHES_ACROSS)
+    patch = chosen_patch_size(patch_size, frame_format, MODELS["simvp"].patches_across)
     inputs, frames = frame_input(input_frames, frame_format)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = SimVPBody(predict_frames, filters, layers, dropout, seed, name="body")(x)
