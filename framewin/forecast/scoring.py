@@ -85,11 +85,22 @@ def data_range_of(
         raise TrainingError(
             f"{frame_format.dtype} does not say between which values frames lie; give data_range"
         )
-    found = training.statistics()
-    low, high = min(found.min), max(found.max)
+    low, high = _extremes(training)
     if not low < high:
-        raise TrainingError(f"all frames trained on hold the value {low:g} only; give data_range")
+        raise TrainingError("the frames trained on hold a single value or none; give data_range")
     return DataRange(low, high, "least and greatest value of the frames trained on")
+
+
+def _extremes(dataset: FrameWindowDataset) -> tuple[float, float]:
+    """Least and greatest value that is data in any frame of the windows."""
+    low, high = math.inf, -math.inf
+    for begin, end in dataset.index.row_ranges().tolist():
+        for _, frames in dataset.blocks(begin, end):
+            missing = missing_of(frames, dataset.nodata)
+            values = frames if missing is None else frames[~missing]
+            if values.size:
+                low, high = min(low, float(values.min())), max(high, float(values.max()))
+    return low, high
 
 
 def dtype_limits(dtype: str, otherwise: Limits) -> Limits:
