@@ -31,6 +31,7 @@ ALLOWED = {
     "adapters": {*BASE, "augment", "scaling", "stores", "windows", "metrics", "dataset"},
     "model_table": set(),
     "models": {*BASE, "metrics", "model_table"},
+    "testing": set(),
     "forecast": {
         *BASE,
         "",
@@ -42,6 +43,7 @@ ALLOWED = {
         "augment",
         "model_table",
         "models",
+        "testing",
     },
     "cli": {
         *BASE,
