@@ -31,6 +31,7 @@ ALLOWED = {
     "adapters": {*BASE, "augment", "scaling", "stores", "windows", "metrics", "dataset"},
     "model_table": set(),
     "models": {*BASE, "metrics", "model_table"},
+    "testing": set(),
     "forecast": {
         *BASE,
         "",
@@ -45,6 +46,7 @@ ALLOWED = {
         # Prediction reads new frames as they are converted, in one module, frames_in_turn.
         "sources",
         "conversion",
+        "testing",
     },
     "cli": {
         *BASE,

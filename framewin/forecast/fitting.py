@@ -300,7 +300,7 @@ class Fit:
             "optimizer": self._optimizer.variables,
             "average": self._averages,
         }
-        return {name: [np.asarray(each) for each in group] for name, group in groups.items()}
+        return {name: [each.numpy() for each in group] for name, group in groups.items()}
 
     def _set_state(self, arrays: Mapping[str, list[np.ndarray]]) -> None:
         groups = (self.model.variables, self._optimizer.variables, self._averages)
@@ -347,9 +347,9 @@ class Swapped:
         self._variables, self._values = variables, values
 
     def __enter__(self) -> None:
-        self._own = [np.asarray(variable) for variable in self._variables]
+        self._own = [variable.numpy() for variable in self._variables]
         for variable, value in zip(self._variables, self._values, strict=True):
-            variable.assign(np.asarray(value))
+            variable.assign(value.numpy())
 
     def __exit__(self, *_: object) -> None:
         for variable, value in zip(self._variables, self._own, strict=True):

@@ -32,6 +32,7 @@ from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.optional import require
+from framewin.testing import look_ahead
 
 __all__ = [
     "GIF_FILE",
@@ -227,7 +228,6 @@ def _built(
 ) -> tuple[Any, dict[str, Any]]:
     """The model, within the strategy of the devices, and its name and options."""
     from framewin.models import MODELS, all_options, build_model
-    from framewin.testing import refuse_a_look_ahead
 
     try:
         if run is None:
@@ -247,8 +247,18 @@ def _built(
     except ValueError as exc:
         raise TrainingError(f"{settings.model} cannot be built: {exc}") from None
     if settings.next_frame:
-        refuse_a_look_ahead(model, settings.model)
+        _refuse_a_look_ahead(model, dataset, settings)
     return model, {"name": settings.model, "options": options}
+
+
+def _refuse_a_look_ahead(model: Any, dataset: FrameWindowDataset, settings: TrainSettings) -> None:
+    shape = (settings.input_frames, *dataset.frame_format.shape)
+    try:
+        ahead = look_ahead(model, shape, dtype=dataset.frame_format.dtype)
+    except ValueError as exc:
+        raise TrainingError(f"{settings.model} cannot be a next-frame model: {exc}") from None
+    if ahead is not None:
+        raise TrainingError(f"{settings.model} is not causal: {ahead}")
 
 
 def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:

@@ -16,7 +16,7 @@ else:
     ops = keras.ops
 
 PATCH_SIZES = (1, 2, 4, 8, 16)
-START_LOGIT = 4.0
+START_LOGIT = 6.0
 """Of the moved last frame against each input frame, before training."""
 LOGIT_SCALE = 20.0
 """A weight that Adam moves by thousandths must be able to turn the mix round in some steps."""
