@@ -217,6 +217,7 @@ def test_the_interval_is_over_clips_or_blocks(
     """Overlapping windows of a clip are not independent; of one clip, blocks of a span are."""
     first = evaluate(with_model(run, Fake(darker)))
     assert (first.skill.groups, first.skill.of) == (2, "clips")
+    assert any("from 2 clips: too few to be trusted" in note for note in first.notes)
     assert first.skill.low <= first.skill.value <= first.skill.high
     again = evaluate(with_model(run, Fake(darker)), out=tmp_path / "again")
     assert again.skill == first.skill
@@ -303,6 +304,7 @@ def test_longer_horizons_and_times(make_store: MakeClips, tmp_path: Path) -> Non
     report = evaluate(with_model(folder, Fake(darker)), horizon=5)
     assert report.leads == (1, 2, 3, 4, 5)
     assert report.pace.seconds == Fraction(1, 25)
+    assert ", times 19" in (report.out / "report.html").read_text()
     _, durations = read_gif((report.out / "best.gif").read_bytes())
     assert durations == [40] * 7 + [1040]
     ds = load_run(folder).dataset("test", predict_frames=5)

@@ -41,6 +41,14 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     assert len(printed) == 4
     assert done.stdout.splitlines()[:4] == [text.strip() for text in printed]
     assert (tmp_path / "runs" / "readme" / "forecast.gif").exists()
+    assert (tmp_path / "runs" / "readme" / "evaluation" / "report.html").exists()
+    assert (tmp_path / "next.zarr").exists()
+
+
+def test_every_option_of_evaluating_and_predicting_is_explained() -> None:
+    """Those that are more than where things are, and how much is done at once."""
+    for name in ("part", "store", "thresholds", "fss-window", "data-range", "horizon", "every"):
+        assert f"`--{name}" in README, name
 
 
 def test_every_option_is_explained() -> None:

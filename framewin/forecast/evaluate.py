@@ -47,6 +47,8 @@ VALIDATION_PART = "validation"
 BASELINE = "persistence"
 """What skill is measured against."""
 SHOWN = ("best", "median", "worst")
+FEW_GROUPS = 10
+"""Below so many clips or blocks a bootstrap interval is too narrow to be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,11 @@ def evaluate(
         progress=progress,
     )
     conversion = open_store(dataset.path, cache_bytes=0).meta.conversion
+    skill = _skill(dataset, scored, seed)
+    if 1 < skill.groups < FEW_GROUPS:
+        notes.append(
+            f"The interval of the skill is from {skill.groups} {skill.of}: too few to be trusted."
+        )
     report = EvaluationReport(
         run=run.folder,
         out=dest,
@@ -251,7 +258,7 @@ def evaluate(
         fss_window=fss_window,
         total=scored.total,
         per_lead_time=scored.per_lead_time,
-        skill=_skill(dataset, scored, seed),
+        skill=skill,
         pace=true_pace(dataset.clips, conversion, dataset.spec.frame_step),
         settings=dict(run.record),
         notes=tuple(notes),

@@ -12,6 +12,7 @@ from framewin.dataset import FrameWindowDataset
 from framewin.forecast.figures import Example
 from framewin.forecast.scoring import MODEL, forecast, score_windows, without_nan
 from framewin.metrics import Scores, to_unit
+from framewin.schema import shown_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int])
 
 
 def title_of(dataset: FrameWindowDataset, window: int) -> str:
-    """A window's clip and the numbers of its predicted frames."""
+    """A window's clip and the numbers, or times, of its predicted frames."""
     source = dataset.window(window)
-    numbers = (source.predict_frame_numbers[0], source.predict_frame_numbers[-1])
-    return f"{source.clip}, frames {numbers[0]} to {numbers[1]}"
+    ends = (source.predict_frame_numbers[0], source.predict_frame_numbers[-1])
+    first, last = (shown_number(number, dataset.clips.time_unit) for number in ends)
+    what = "frames" if dataset.clips.time_unit is None else "times"
+    return f"{source.clip}, {what} {first} to {last}"
