@@ -24,7 +24,8 @@ import framewin
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert, evaluate
 from framewin.cli import main
 from framewin.forecast.runs import Run, load_run
-from tests.conftest import MakeClips
+from framewin.stores.durable import MARKER
+from tests.conftest import MakeClips, import_or_skip
 from tests.runs import make_run
 from tests.test_playback import read_gif
 
@@ -355,6 +356,46 @@ def test_a_folder_that_exists_is_left_alone(run: Path, tmp_path: Path) -> None:
         evaluate(run, out=tmp_path / "none" / "out")
     with pytest.raises(StoreError, match="expected a run folder made by framewin train"):
         evaluate(tmp_path / "nothing")
+
+
+def test_what_a_killed_run_left_is_no_hindrance(run: Path) -> None:
+    """Its partial folder is cleared, as that of a conversion is."""
+    partial = run / "evaluation.partial"
+    (partial / "store").mkdir(parents=True)
+    (partial / "store" / "best.gif").write_bytes(b"half")
+    (partial / MARKER).write_text("1 on another")
+    evaluate(run)
+    assert not partial.exists()
+    assert read_gif((run / "evaluation" / "best.gif").read_bytes())[0]
+
+
+def test_radar(real_data: Path, tmp_path: Path) -> None:
+    """Five-minute frames with pixels without data: optical flow is ahead, times are told."""
+    import_or_skip("cv2")
+    convert(
+        real_data / "radar_mch_png_derived",
+        tmp_path / "radar.zarr",
+        palette="index",
+        crop=(200, 300, 200, 320),
+        nodata=255,
+        frame_regex="AQC(?P<time>[0-9]{9})",
+        time_format="%y%j%H%M",
+    )
+    parts = {"train": 0.4, "validation": 0.3, "test": 0.3}
+    folder = make_run(tmp_path / "run", tmp_path / "radar.zarr", parts, by="time")
+    report = evaluate(folder, thresholds=(5,), data_range=(0, 15))
+    assert report.pace.true_seconds == 300
+    flow, still = (report.total[name] for name in ("optical_flow", "persistence"))
+    assert flow.mse_pixel < still.mse_pixel
+    assert flow.thresholds[0].csi > still.thresholds[0].csi
+    ds = load_run(folder).dataset("test")
+    inputs, targets = ds.batch(range(len(ds)))
+    last = inputs[:, -1]
+    for earlier in (1, 0):
+        last = np.where(last == 255, inputs[:, earlier], last)
+    last = np.where(last == 255, 0, last)[:, np.newaxis].astype(float)
+    error = ((last - targets) / 255)[targets != 255]
+    assert still.mse_pixel == pytest.approx((error**2).mean())
 
 
 def test_the_command(

@@ -443,17 +443,20 @@ def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:
     """Make the folder, which appears whole or not at all."""
     from framewin.forecast.report import report_html
 
-    with durable.building(report.out) as site:
-        folder = site.store
-        folder.mkdir()
-        (folder / METRICS_FILE).write_text(
-            json.dumps(report.as_json(), indent=2, allow_nan=False) + "\n"
-        )
-        (folder / TABLE_FILE).write_text(_csv(report))
-        (folder / CHART_FILE).write_bytes(charts.png(score_charts(report)))
-        for each in shown:
-            _write_forecast(folder, each, report.pace)
-        (folder / REPORT_FILE).write_text(report_html(report, shown, folder))
+    try:
+        with durable.building(report.out) as site:
+            site.begin({"evaluation": str(report.out)}, resume=False)
+            folder = site.store
+            folder.mkdir()
+            record = json.dumps(report.as_json(), indent=2, allow_nan=False)
+            (folder / METRICS_FILE).write_text(f"{record}\n")
+            (folder / TABLE_FILE).write_text(_csv(report))
+            (folder / CHART_FILE).write_bytes(charts.png(score_charts(report)))
+            for each in shown:
+                _write_forecast(folder, each, report.pace)
+            (folder / REPORT_FILE).write_text(report_html(report, shown, folder))
+    except OSError as exc:
+        raise StoreError(f"{report.out} cannot be written: {exc.strerror or exc}") from exc
 
 
 def _write_forecast(folder: Path, shown: Shown, pace: Pace) -> None:

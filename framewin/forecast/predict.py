@@ -134,6 +134,7 @@ def predict(
     made = _forecasts(run, frames, task, horizon, batch_size, progress)
     try:
         with durable.building(out) as site:
+            site.begin({"forecast": str(out)}, resume=False)
             write(site, frames.meta, task, made)
     except OSError as exc:
         raise StoreError(f"{out} cannot be written: {exc.strerror or exc}") from exc
@@ -253,7 +254,6 @@ def _write_store(
     # Every value is a forecast, also one that stands for no data among the inputs.
     new = StoreMeta(meta.frame_format, clips, conversion={"forecast": True})
     files = [(name, task.file_names(place)) for place, name in enumerate(task.names)]
-    site.begin({"forecast": str(site.dest)}, resume=False)
     writer = format_module(site.dest).Writer(site, new, files, Layout())
     try:
         writer.write_metadata()
