@@ -32,6 +32,8 @@ class TrainProgress:
     """Spent so far."""
     loss_sum: float = 0.0
     """Of the steps done of the next epoch."""
+    rate: float = 0.0
+    """Learning rate of the last step."""
     best_loss: float = float("inf")
     """Least validation loss."""
     best_epoch: int = 0

@@ -90,9 +90,7 @@ class Fit:
         self._score = self._make_score()
         self._board = boards.Board(run / LOG_FOLDER) if self.writes else None
         self._saved_at = 0.0
-        self._kept: list[np.ndarray] = []
-        schedule = self._schedule()
-        self.steps_per_epoch = schedule.num_batches
+        self.steps_per_epoch = self._schedule().num_batches
 
     def resume(self) -> None:
         """Go back to the checkpoint.
@@ -142,16 +140,19 @@ class Fit:
         self._started = time.perf_counter() - self.progress.seconds
         batches = None
         while not self.progress.finished:
-            if batches is None:
-                batches = self._train_batches(self.progress.epoch, self.progress.step)
-            self._train_epoch(batches)
+            # A checkpoint may lie between the last step of an epoch and its end.
+            if self.progress.step < self.steps_per_epoch:
+                if batches is None:
+                    batches = self._train_batches(self.progress.epoch, self.progress.step)
+                self._train_epoch(batches)
             self._end_epoch()
         if self._board is not None:
             self._board.close()
 
     def _train_epoch(self, batches: Any) -> None:
         for batch in batches:
-            self._optimizer.learning_rate = self._learning_rate()
+            self.progress.rate = self._learning_rate()
+            self._optimizer.learning_rate = self.progress.rate
             loss = float(self._step(*self.devices.dealt(batch)))
             if not math.isfinite(loss):
                 raise TrainingError(self._no_number(loss))
@@ -165,7 +166,7 @@ class Fit:
 
     def _end_epoch(self) -> None:
         """Score, record, keep the weights if they are the best, and see whether that is all."""
-        now, rate = self.progress, float(self._optimizer.learning_rate)
+        now = self.progress
         loss = now.loss_sum / max(1, now.step)
         validation = self.validation_loss()
         if not math.isfinite(validation):
@@ -176,8 +177,9 @@ class Fit:
             now.best_loss, now.best_epoch = validation, now.epoch
             self._keep_weights()
         now.seconds = time.perf_counter() - self._started
-        row = {"epoch": now.epoch, "loss": loss, "val_loss": validation, "learning_rate": rate}
-        now.history.append({**row, "seconds": round(now.seconds, 3)})
+        row = {"epoch": now.epoch, "loss": loss, "val_loss": validation}
+        row |= {"learning_rate": now.rate, "seconds": round(now.seconds, 3)}
+        now.history.append(row)
         now.finished = self._is_over()
         self._record(better)
         self._save()

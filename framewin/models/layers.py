@@ -136,7 +136,8 @@ def warp(image: Any, flow: Any) -> Any:
     x = ops.clip(flow[..., 1] + ops.arange(width, dtype="float32"), 0.0, width - 1.0)
     top, left = ops.floor(y), ops.floor(x)
     down, right = (y - top)[..., None], (x - left)[..., None]
-    rows, cols = ops.cast(top, "int32"), ops.cast(left, "int32")
+    # A flow that is no number must give a loss that is none, not an index out of range.
+    rows, cols = (ops.cast(ops.nan_to_num(each), "int32") for each in (top, left))
     lower = ops.minimum(rows + 1, height - 1)
     farther = ops.minimum(cols + 1, width - 1)
     pixels = ops.reshape(image, (-1, channels))
