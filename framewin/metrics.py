@@ -476,7 +476,8 @@ class ScoreSums:
 
     >>> sums = ScoreSums()
     >>> truth = np.zeros((1, 2, 4, 4, 1))
-    >>> sums.add(truth, truth + np.array([0.1, 0.3]).reshape(1, 2, 1, 1, 1))
+    >>> sums.add(truth, truth + np.array([0.1, 0.3]).reshape(1, 2, 1, 1, 1)).round(6).tolist()
+    [1.6]
     >>> scores = sums.scores()
     >>> round(scores.mse, 6), round(scores.mae, 6), round(scores.psnr_of_mean_mse, 2)
     (0.05, 0.2, 13.01)

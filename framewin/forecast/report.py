@@ -117,7 +117,7 @@ def report_html(report: EvaluationReport, shown: Sequence[Shown], folder: Path) 
         shown: The forecasts it shows.
         folder: Where their pictures are: `best.png`, `best.gif`, ...
     """
-    title = f"{report.run.name}: forecasts of {report.part}"
+    title = f"{_name(report)}: forecasts of {report.part}"
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -171,7 +171,7 @@ def _head(report: EvaluationReport) -> list[str]:
         other = report.total["persistence"].ssim
         cards.append(("SSIM", _number(model.ssim, 4), f"persistence {_number(other, 4)}"))
     return [
-        f"<h1>{html.escape(report.run.name)}</h1>",
+        f"<h1>{html.escape(_name(report))}</h1>",
         f'<p class="muted">{html.escape(_what(report))}</p>',
         '<div class="cards">',
         *(
@@ -182,6 +182,11 @@ def _head(report: EvaluationReport) -> list[str]:
         ),
         "</div>",
     ]
+
+
+def _name(report: EvaluationReport) -> str:
+    """Of the run's folder, also where it was given as the current one."""
+    return report.run.absolute().name
 
 
 def _what(report: EvaluationReport) -> str:
