@@ -367,6 +367,40 @@ def test_two_devices_train_as_one(tmp_path: Path) -> None:
     assert scores[2] == pytest.approx(scores[1], rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ("{", {}, "TF_CONFIG cannot be read: JSONDecodeError"),
+        ({"cluster": {}}, {}, "TF_CONFIG cannot be read: KeyError('worker')"),
+        (
+            {"cluster": {"worker": ["a", "b"], "ps": ["c"]}, "task": {"type": "ps", "index": 0}},
+            {},
+            "TF_CONFIG may have workers only, got ps, worker",
+        ),
+        (
+            {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}},
+            {"minutes": 1.0},
+            "minutes differ between machines; give epochs instead",
+        ),
+        (
+            {"cluster": {"worker": ["a", "b", "c"]}, "task": {"type": "worker", "index": 0}},
+            {},
+            "batch_size must be a multiple of the 3 workers of TF_CONFIG, got 4",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be(
+    config: object, changes: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before any connection is made."""
+    from framewin.forecast.devices import choose_devices
+
+    text = config if isinstance(config, str) else json.dumps(config)
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        choose_devices(replace(SETTINGS, **changes))
+
+
 def test_settings_survive_json() -> None:
     """Every field, whatever its type."""
     settings = TrainSettings(minutes=1.5, augment="flip", dropout=0.1, cache="memory", filters=3)

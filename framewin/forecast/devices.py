@@ -37,6 +37,16 @@ class Devices:
         """Devices of all processes."""
         return int(self.strategy.num_replicas_in_sync)
 
+    def meet(self) -> None:
+        """Wait for the other processes, so that what worker 0 has written is there for all."""
+        if self.workers > 1:
+            everyone = tf.distribute.get_replica_context
+            tf.function(
+                lambda: self.strategy.run(
+                    lambda: everyone().all_reduce("SUM", tf.constant(1.0)),
+                )
+            )()
+
     def dealt(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """A batch of this process, (B, ...) each, as per-device values of equal shares."""
         if self.local == 1:

@@ -179,6 +179,7 @@ def _carried_out(
             fit.say_waiting()
     if model.trainable_variables:
         fit.train()
+    devices.meet()
     return _finished(load_run(folder), parts, fit.progress, writes=devices.worker == 0)
 
 
