@@ -133,7 +133,12 @@ def main() -> None:
         if not (result.exists() or options.table):
             seconds = time.perf_counter() - started
             print(f"[{place} of {len(pairs)}, {seconds:.0f} s] {name}: {model}", file=sys.stderr)
-            scores = one_pair(name, model, options)
+            try:
+                scores = one_pair(name, model, options)
+            except TrainingError as exc:
+                # The others can still be done, and this one is tried again next time.
+                print(f"{name}: {model} failed: {exc}", file=sys.stderr)
+                continue
             result.write_text(json.dumps(scores, indent=1) + "\n")
     print_table(options.out)
 
@@ -260,7 +265,4 @@ def print_row(label: str, score: dict[str, Any], note: str = "") -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TrainingError as exc:
-        sys.exit(f"quality: {exc}")
+    main()

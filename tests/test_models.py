@@ -119,7 +119,7 @@ def test_a_mix_contains_the_mean_of_the_inputs() -> None:
         lead_mix = next(w for w in model.weights if w.path.endswith("lead_mix"))
         inputs = random_frames(FORMATS[1], 3)
         mean = to_unit(inputs).mean(axis=1, keepdims=True)
-        lead_mix.assign(np.array([[2.0, 2.0, 2.0, -2.0]] * 4))
+        lead_mix.assign(np.array([[2.0, 2.0, 2.0, -2.0, -2.0]] * 4))
         np.testing.assert_allclose(
             model.predict_on_batch(inputs), np.repeat(mean, 4, axis=1), atol=1e-4
         )

@@ -244,7 +244,7 @@ def test_refusals(tmp_path: Path, make_store: MakeClips) -> None:
 def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
     """With the epoch, the step, the windows and the remedy."""
     store = moving_store(tmp_path, clips=3, frames=6)
-    message = r"became (nan|inf) in epoch \d, step \d, with the windows (\d, )*\d of the training"
+    message = r"became (nan|inf) in epoch \d(, step \d)?, with the windows (\d, )*\d of the \w+"
     with pytest.raises(TrainingError, match=message + r" part; try a lower --learning-rate than"):
         trained(store, tmp_path / "run", learning_rate=1e30, model="convlstm")
 
@@ -255,9 +255,15 @@ def test_a_frame_that_is_no_number_is_named(tmp_path: Path) -> None:
     frames[4, 2, 3] = np.nan
     np.save(tmp_path / "noise.npy", frames)
     convert(tmp_path / "noise.npy", tmp_path / "noise.zarr")
-    message = r"in epoch 1, step \d: window \d of the training part \(noise from frame \d\) holds"
+    message = r"in epoch 1, step \d: window \d of the train part \(noise from frame \d\) holds"
     with pytest.raises(TrainingError, match=message):
         trained(tmp_path / "noise.zarr", tmp_path / "run", epochs=1)
+    frames[4, 2, 3], frames[-10, 2, 3] = 0, np.inf
+    np.save(tmp_path / "late.npy", frames)
+    convert(tmp_path / "late.npy", tmp_path / "late.zarr")
+    message = r"validation loss became (nan|inf) in epoch 0: window \d+ of the validation part"
+    with pytest.raises(TrainingError, match=message):
+        trained(tmp_path / "late.zarr", tmp_path / "late", epochs=1, test_share=0.0)
 
 
 @pytest.mark.parametrize(

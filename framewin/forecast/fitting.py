@@ -169,8 +169,6 @@ class Fit:
         now = self.progress
         loss = now.loss_sum / max(1, now.step)
         validation = self.validation_loss()
-        if not math.isfinite(validation):
-            raise TrainingError(self._no_number(validation))
         now.epoch, now.step, now.loss_sum = now.epoch + 1, 0, 0.0
         better = validation < now.best_loss
         if better:
@@ -238,12 +236,20 @@ class Fit:
         return unit(tf.constant(inputs)).numpy(), unit(tf.constant(targets)).numpy(), forecasts
 
     def validation_loss(self) -> float:
-        """Mean over all validation windows, of the averaged weights."""
-        total, part = 0.0, self.parts["validation"]
+        """Mean over all validation windows, of the averaged weights.
+
+        Raises:
+            TrainingError: It is no finite number.
+        """
+        part, losses = self.parts["validation"], []
         with self._averaged():
             for batch in _batches(part, self.settings, batch_size=self.settings.batch_size):
-                total += float(tf.reduce_sum(self._score(*batch)))
-        return total / len(part)
+                losses += self._score(*batch).numpy().astype(float).tolist()
+        broken = [window for window, loss in enumerate(losses) if not math.isfinite(loss)]
+        if broken:
+            where = f"the validation loss became {losses[broken[0]]} in epoch {self.progress.epoch}"
+            raise TrainingError(self._blamed(where, "validation", broken[:1]))
+        return math.fsum(losses) / len(part)
 
     def _make_step(self) -> Any:
         model, optimizer, replicas = self.model, self._optimizer, self.devices.count
@@ -322,23 +328,27 @@ class Fit:
 
     def _no_number(self, loss: float) -> str:
         """Which batch it was, and what to do about it."""
-        now, part = self.progress, self.parts["train"]
-        step = min(now.step, self.steps_per_epoch - 1)
-        windows = self._schedule().windows(now.epoch, step).tolist()
-        frames = [np.concatenate(part.batch([w])[:2], axis=1) for w in windows]
-        broken = [w for w, f in zip(windows, frames, strict=True) if not np.isfinite(f).all()]
-        some = ", ".join(map(str, windows[:WINDOWS_NAMED_IN_ERRORS]))
+        now = self.progress
+        windows = self._schedule().windows(now.epoch, now.step).tolist()
         where = f"the loss became {loss} in epoch {now.epoch + 1}, step {now.step + 1}"
-        if broken:
-            source = part.window(broken[0])
-            return (
-                f"{where}: window {broken[0]} of the training part ({source.clip} from frame "
-                f"{source.input_frame_numbers[0]}) holds values that are no numbers; say which "
-                "value is no data when converting (--nodata), or leave them out"
-            )
+        return self._blamed(where, "train", windows)
+
+    def _blamed(self, where: str, name: str, windows: list[int]) -> str:
+        """The window that holds what is no number, or else the learning rate."""
+        part = self.parts[name]
+        for window in windows:
+            frames = np.concatenate(part.batch([window])[:2], axis=1)
+            if not np.isfinite(frames).all():
+                source = part.window(window)
+                return (
+                    f"{where}: window {window} of the {name} part ({source.clip} from frame "
+                    f"{source.input_frame_numbers[0]}) holds values that are no numbers; say which "
+                    "value is no data when converting (--nodata), or leave them out"
+                )
+        some = ", ".join(map(str, windows[:WINDOWS_NAMED_IN_ERRORS]))
         return (
-            f"{where}, with the windows {some} of the training part; try a lower "
-            f"--learning-rate than {self.settings.learning_rate:g}"
+            f"{where}, with the windows {some} of the {name} part; try a lower --learning-rate "
+            f"than {self.settings.learning_rate:g}"
         )
 
 

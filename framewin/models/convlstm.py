@@ -228,7 +228,8 @@ def build_convlstm_residual(
     """A ConvLSTM that says how the input frames move, mix and change; see `ForecastHead`.
 
     Args and return value are those of `build_convlstm`, but that patches are half as large by
-    default, and that the untrained model adds a few per cent of the earlier inputs to the last.
+    default, and that the untrained model mixes about a per cent of the earlier inputs into the
+    last.
     """
     patch = chosen_patch_size(patch_size, frame_format, MODELS["convlstm-residual"].patches_across)
     inputs, frames = frame_input(input_frames, frame_format)

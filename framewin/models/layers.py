@@ -157,11 +157,12 @@ def warp(image: Any, flow: Any) -> Any:
 class ForecastHead(keras.layers.Layer):
     """Forecasts made of the input frames: moved, mixed, changed and refined.
 
-    Each pixel of each lead time is a convex mix of the input frames at that pixel and of the last
-    frame moved by a flow that adds up over lead times; to it a change is added, and two small
-    convolutions over pixels smooth what the patches leave. So repeating the last frame
-    and the mean of the inputs are both within reach, per pixel. Before training it is the last
-    frame but for a few per cent of the other inputs.
+    Each pixel of each lead time is a convex mix of the input frames at that pixel, a learnt colour,
+    and the last frame moved by a flow that adds up over lead times; to it a change is added, and
+    two small convolutions over pixels smooth what the patches leave. So repeating the last
+    frame and the mean of the inputs are both within reach, per pixel; and what is not where it
+    was can fade into the colour whole, where a change that is learnt for each patch would leave its
+    outlines. Before training it is the last frame but for less than a per cent per other part.
 
     Call with frames (B, T_in, H, W, C), float32, and features (B, T_out, h, w, D) of patches;
     gives float32 (B, T_out, H, W, C).
@@ -187,11 +188,14 @@ class ForecastHead(keras.layers.Layer):
             return layer
 
         self.flow = dense(2, "zeros", "flow")
-        self.mix = dense(inputs + 1, "zeros", "mix")
+        self.mix = dense(inputs + 2, "zeros", "mix")
         self.change = dense(channels, "zeros", "change")
         self.details = dense(self.detail, init, "details")
         self.lead_mix = self.add_weight(
-            (steps, inputs + 1), initializer="zeros", name="lead_mix", dtype="float32"
+            (steps, inputs + 2), initializer="zeros", name="lead_mix", dtype="float32"
+        )
+        self.colour = self.add_weight(
+            (channels,), initializer="zeros", name="colour", dtype="float32"
         )
         self.refine_1 = keras.layers.Conv2D(
             2 * self.detail,
@@ -231,11 +235,11 @@ class ForecastHead(keras.layers.Layer):
         return clipped(forecast) if self.bounded else forecast
 
     def _mixed(self, frames: Any, moved: Any, logits: Any) -> Any:
-        """The convex mix, (B, T_out, H, W, C); the moved last frame is the last of its parts."""
+        """The convex mix, (B, T_out, H, W, C), of the inputs, the colour and the moved frame."""
         start = ops.cast(ops.arange(logits.shape[-1]) == logits.shape[-1] - 1, "float32")
         of_lead = START_LOGIT * start + LOGIT_SCALE * self.lead_mix
         shares = ops.softmax(logits + of_lead[:, None, None, :], axis=-1)
-        mixed = shares[..., -1:] * moved
+        mixed = shares[..., -1:] * moved + shares[..., -2:-1] * self.colour
         for place in range(frames.shape[1]):
             mixed = mixed + shares[..., place : place + 1] * frames[:, place][:, None]
         return mixed
