@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         StoreError,
         TrainingError,
     )
+    from framewin.forecast.evaluate import EvaluationReport, evaluate
+    from framewin.forecast.predict import PredictReport, predict
     from framewin.leaks import SplitReport, split_report
     from framewin.process import keep_freed_memory
     from framewin.scaling import Scaling
@@ -41,11 +43,13 @@ _HOMES = {
     "ConvertReport": "framewin.conversion.run",
     "ConvertSettings": "framewin.conversion.settings",
     "Damaged": "framewin.conversion.clips",
+    "EvaluationReport": "framewin.forecast.evaluate",
     "FormatVersionError": "framewin.errors",
     "FrameFormatError": "framewin.errors",
     "FrameWindowDataset": "framewin.dataset",
     "FramewinError": "framewin.errors",
     "MissingDependencyError": "framewin.errors",
+    "PredictReport": "framewin.forecast.predict",
     "Scaling": "framewin.scaling",
     "SourceError": "framewin.errors",
     "SplitReport": "framewin.leaks",
@@ -54,7 +58,9 @@ _HOMES = {
     "VerifyReport": "framewin.stores.verify",
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
+    "evaluate": "framewin.forecast.evaluate",
     "keep_freed_memory": "framewin.process",
+    "predict": "framewin.forecast.predict",
     "split_report": "framewin.leaks",
     "verify": "framewin.stores.verify",
 }
@@ -64,11 +70,13 @@ __all__ = [
     "ConvertReport",
     "ConvertSettings",
     "Damaged",
+    "EvaluationReport",
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",
     "FramewinError",
     "MissingDependencyError",
+    "PredictReport",
     "Scaling",
     "SourceError",
     "SplitReport",
@@ -77,7 +85,9 @@ __all__ = [
     "VerifyReport",
     "Window",
     "convert",
+    "evaluate",
     "keep_freed_memory",
+    "predict",
     "split_report",
     "verify",
 ]

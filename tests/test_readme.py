@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from framewin.conversion.settings import ConvertSettings
+from framewin.forecast.settings import LOSSES, TrainSettings
+from framewin.model_table import MODELS
 from tests.conftest import ROOT, import_or_skip
 
 README = (ROOT / "README.md").read_text()
@@ -38,9 +40,17 @@ def test_the_readme_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     printed = re.findall(r"^print\(.*\)\s+# ([^:\n]*)", program, re.MULTILINE)
-    assert len(printed) == 4
-    assert done.stdout.splitlines()[:4] == [text.strip() for text in printed]
+    assert len(printed) == 5
+    assert done.stdout.splitlines()[:5] == [text.strip() for text in printed]
     assert (tmp_path / "runs" / "readme" / "forecast.gif").exists()
+    assert (tmp_path / "runs" / "readme" / "evaluation" / "report.html").exists()
+    assert (tmp_path / "next.zarr").exists()
+
+
+def test_every_option_of_evaluating_and_predicting_is_explained() -> None:
+    """Those that are more than where things are, and how much is done at once."""
+    for name in ("part", "store", "thresholds", "fss-window", "data-range", "horizon", "every"):
+        assert f"`--{name}" in README, name
 
 
 def test_every_option_is_explained() -> None:
@@ -54,6 +64,14 @@ def test_every_option_of_convert_is_explained() -> None:
     options = [*ConvertSettings.__dataclass_fields__, "dry_run", "json", "workers", "quiet"]
     for name in options:
         assert f"`--{name.replace('_', '-')}" in README, name
+
+
+def test_every_option_of_train_is_explained() -> None:
+    """Each setting has a row, and each model."""
+    for name in TrainSettings.__dataclass_fields__:
+        assert f"`--{name.replace('_', '-')}" in README, name
+    for name in (*MODELS, *LOSSES):
+        assert f"`{name}`" in README, name
 
 
 @pytest.mark.parametrize("name", ["demo", "test"])

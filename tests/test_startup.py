@@ -48,6 +48,8 @@ def test_importing_framewin_is_light(code: str) -> None:
         ["train", "--help"],
         ["show", "--help"],
         ["split", "--help"],
+        ["evaluate", "--help"],
+        ["predict", "--help"],
     ],
 )
 def test_help_is_light(arguments: list[str]) -> None:

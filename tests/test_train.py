@@ -12,9 +12,10 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset, StoreError, TrainingError, convert
-from framewin.forecast.evaluate import evaluate
-from framewin.forecast.train import TrainSettings, train
+from framewin import StoreError, TrainingError, convert
+from framewin.forecast.runs import load_run
+from framewin.forecast.train import TrainReport, TrainSettings, train
+from framewin.forecast.validation import evaluate
 from tests.conftest import MakeClips, import_or_skip, write_frames
 
 pytestmark = [
@@ -22,7 +23,16 @@ pytestmark = [
     # Keras and TensorFlow warn of their own ways of calling each other.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-SETTINGS = TrainSettings(input_frames=3, predict_frames=2, epochs=2, batch_size=4, filters=4)
+SETTINGS = TrainSettings(
+    input_frames=3,
+    predict_frames=2,
+    model="convlstm",
+    filters=4,
+    layers=1,
+    epochs=2,
+    batch_size=4,
+    test_share=0.2,
+)
 
 
 def moving_store(tmp_path: Path, clips: int, frames: int = 12) -> Path:
@@ -38,11 +48,17 @@ def moving_store(tmp_path: Path, clips: int, frames: int = 12) -> Path:
     return tmp_path / "moving.zarr"
 
 
+def trained(store: Path, run: Path, **changes: object) -> tuple[TrainReport, list[str]]:
+    """The report of a training, and the lines that it said."""
+    lines: list[str] = []
+    return train(store, run, replace(SETTINGS, **changes), say=lines.append), lines
+
+
 def test_a_run_folder_is_complete(tmp_path: Path) -> None:
-    """Model, history, settings, scores, log and pictures, and numbers that agree."""
+    """Model, history, settings, split, scores, log and pictures, and numbers that agree."""
     keras = import_or_skip("keras")
     store = moving_store(tmp_path, clips=5)
-    report = train(store, tmp_path / "runs" / "first", SETTINGS)
+    report, lines = trained(store, tmp_path / "runs" / "first")
     run = tmp_path / "runs" / "first"
     assert sorted(path.name for path in run.iterdir()) == [
         "forecast.gif",
@@ -51,24 +67,28 @@ def test_a_run_folder_is_complete(tmp_path: Path) -> None:
         "logs",
         "metrics.json",
         "model.keras",
+        "model.weights.h5",
         "run.json",
+        "split.json",
     ]
-    assert report.windows == {"train": 32, "validation": 8}
-    assert report.split == "by clip, 1 of 5 clips for validation"
+    assert report.windows == {"train": 24, "validation": 8, "test": 8}
+    assert report.split == "by clip, 1 for validation and 1 for test of 5"
+    assert lines[0].startswith("model convlstm, filters 4, layers 1, patch size 1, dropout 0.0; ")
+    assert re.fullmatch(r"a step takes .* s, of which \d+% is waiting for data", lines[1])
     with (run / "history.csv").open() as file:
         history = list(csv.DictReader(file))
-    assert [row["epoch"] for row in history] == ["0", "1"]
+    assert [row["epoch"] for row in history] == ["1", "2"]
     metrics = json.loads((run / "metrics.json").read_text())
+    assert (metrics["part"], metrics["windows"]) == ("test", 8)
     assert metrics["model"]["mse"] == report.evaluation.model.mse
-    # The kept model is the best epoch's, and scores as Keras said it did.
+    # The kept weights are the best epoch's, and score as the history says they did.
+    loaded = load_run(run)
     best = min(float(row["val_loss"]) for row in history)
-    assert metrics["model"]["mse"] == pytest.approx(best, rel=1e-3)
-    ds = FrameWindowDataset(store, input_frames=3, predict_frames=2)
-    validation = ds.split({"train": 0.8, "validation": 0.2}, seed=0)["validation"]
-    again = evaluate(keras.models.load_model(run / "model.keras"), validation, batch_size=3)
+    validation = loaded.dataset("validation")
+    assert evaluate(loaded.model, validation).model.mse == pytest.approx(best, rel=1e-4)
+    whole = keras.models.load_model(run / "model.keras")
+    again = evaluate(whole, loaded.dataset("test"), batch_size=3)
     assert again.model.mse == pytest.approx(report.evaluation.model.mse, rel=1e-6)
-    settings = json.loads((run / "run.json").read_text())
-    assert settings["settings"]["epochs"] == 2
     assert len(iio.imread(run / "forecast.gif")) == 5
     assert list((run / "logs").rglob("events.*"))
 
@@ -76,72 +96,194 @@ def test_a_run_folder_is_complete(tmp_path: Path) -> None:
 def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
     """Split, order and weights come from the seed alone."""
     store = moving_store(tmp_path, clips=4)
-    first, second = (train(store, tmp_path / name, SETTINGS) for name in ("one", "two"))
+    first, second = (trained(store, tmp_path / name)[0] for name in ("one", "two"))
     assert first.evaluation.model.mse == pytest.approx(second.evaluation.model.mse, rel=1e-5)
 
 
-def test_one_clip_is_split_by_time(tmp_path: Path) -> None:
-    """The last fifth validates, with one window span left out before it."""
-    store = moving_store(tmp_path, clips=1, frames=60)
-    report = train(store, tmp_path / "run", replace(SETTINGS, epochs=1))
-    assert report.split == "by time, last 20% for validation, 5 frames before it left out"
-    assert report.windows == {"train": 40, "validation": 7}
+@pytest.mark.parametrize(
+    ("frames", "split", "windows"),
+    [
+        (60, "the last 20% for validation and 20%", {"train": 26, "validation": 6, "test": 6}),
+        # A fifth would be 4 frames; the shares grow to what is left of five windows each.
+        (30, "the last 33% for validation and 33%", {"train": 2, "validation": 3, "test": 3}),
+    ],
+)
+def test_one_clip_is_split_by_time(
+    tmp_path: Path, frames: int, split: str, windows: dict[str, int]
+) -> None:
+    """The last frames are held back, with one window span left out before each part."""
+    store = moving_store(tmp_path, clips=1, frames=frames)
+    report, _ = trained(store, tmp_path / "run", epochs=1)
+    assert report.split == f"by time, {split} for test, 5 frames before each left out"
+    assert sum(report.windows.values()) == sum(windows.values())
+    assert min(report.windows.values()) >= 2
 
 
-def test_a_short_clip_still_has_validation_windows(tmp_path: Path) -> None:
-    """Of 30 frames, a fifth would leave one window; the share grows to five."""
-    store = moving_store(tmp_path, clips=1, frames=30)
-    report = train(store, tmp_path / "run", replace(SETTINGS, epochs=1))
-    assert report.split == "by time, last 36% for validation, 5 frames before it left out"
-    assert report.windows == {"train": 12, "validation": 5}
+def test_without_a_test_part_the_validation_part_is_scored(tmp_path: Path) -> None:
+    """Which the report says."""
+    report, _ = trained(moving_store(tmp_path, clips=3), tmp_path / "run", epochs=1, test_share=0.0)
+    assert (report.part, set(report.windows)) == ("validation", {"train", "validation"})
+    assert report.split == "by clip, 1 for validation of 3"
 
 
 def test_a_model_that_never_beats_the_last_frame_is_not_kept(tmp_path: Path) -> None:
-    """Frames of noise: the untrained model, which repeats the last frame, is epoch 0."""
+    """A still picture: the untrained ConvLSTM, which repeats the last frame, is epoch 0."""
     rng = np.random.default_rng(0)
     still = rng.integers(0, 255, (8, 8, 1)).astype(np.uint8)
     for clip in range(3):
         write_frames(tmp_path / "still" / f"c{clip}", {f"{n}.png": still for n in range(8)})
     convert(tmp_path / "still", tmp_path / "still.zarr")
-    report = train(tmp_path / "still.zarr", tmp_path / "run", replace(SETTINGS, epochs=1))
+    report, _ = trained(tmp_path / "still.zarr", tmp_path / "run", model="convlstm", epochs=1)
     assert report.best_epoch == 0
-    import_or_skip("keras").models.load_model(tmp_path / "run" / "model.keras")
     assert report.evaluation.model.mse == pytest.approx(0, abs=1e-9)
     metrics = (tmp_path / "run" / "metrics.json").read_text()
     assert json.loads(metrics)["last_frame"]["psnr_of_mean_mse"] is None
+
+
+def test_patience_ends_the_training(tmp_path: Path) -> None:
+    """After so many epochs without a better one; the best one is kept."""
+    store = moving_store(tmp_path, clips=3, frames=6)
+    report, _ = trained(store, tmp_path / "run", epochs=30, patience=2, learning_rate=0.5)
+    assert report.epochs == report.best_epoch + 2 < 30
+
+
+def test_minutes_end_the_training(tmp_path: Path) -> None:
+    """Also within an epoch, whatever the epochs; the learning rate is at its end then."""
+    store = moving_store(tmp_path, clips=3, frames=8)
+    report, _ = trained(store, tmp_path / "run", epochs=None, minutes=0.02)
+    assert report.epochs >= 1
+    assert 1.2 <= report.seconds < 60
+    with (tmp_path / "run" / "history.csv").open() as file:
+        last = list(csv.DictReader(file))[-1]
+    assert float(last["learning_rate"]) < 0.3 * SETTINGS.learning_rate
+
+
+def test_persistence_needs_no_training(tmp_path: Path) -> None:
+    """Its scores are those of the last frame."""
+    store = moving_store(tmp_path, clips=3)
+    report, _ = trained(store, tmp_path / "run", model="persistence", filters=None, layers=None)
+    assert (report.epochs, report.parameters) == (0, 0)
+    assert report.evaluation.model.mse == pytest.approx(report.evaluation.last_frame.mse, rel=1e-6)
+
+
+def test_every_option_of_training_at_once(tmp_path: Path) -> None:
+    """Mixed precision, a mixed loss, weight decay, dropout and augmentation go together."""
+    store = moving_store(tmp_path, clips=3)
+    report, _ = trained(
+        store,
+        tmp_path / "run",
+        model="simvp",
+        mixed_precision=True,
+        loss="ssim",
+        weight_decay=0.01,
+        dropout=0.2,
+        augment="flip,turns,brightness=0.1",
+        cache="memory",
+        epochs=1,
+    )
+    model = load_run(report.run).model
+    assert model.get_layer("body").compute_dtype == "bfloat16"
+    assert model.output.dtype == "float32"
+
+
+def test_pixels_without_data_do_not_count(tmp_path: Path) -> None:
+    """Weights leave them out of the loss, however wrong the forecast is there."""
+    store = moving_store(tmp_path, clips=3)
+    convert(tmp_path / "moving", tmp_path / "masked.zarr", nodata=0)
+    whole, masked = (
+        trained(path, tmp_path / f"run-{path.stem}", epochs=1)[1]
+        for path in (store, tmp_path / "masked.zarr")
+    )
+    losses = [float(re.search("loss ([0-9.e-]+)", lines[-1])[1]) for lines in (whole, masked)]
+    assert losses[1] < 0.8 * losses[0]
+
+
+def test_noise_cannot_be_predicted(tmp_path: Path) -> None:
+    """Were a target in reach, the loss would fall below the variance of the noise."""
+    rng = np.random.default_rng(0)
+    for clip in range(5):
+        noise = {f"{n}.png": rng.integers(0, 256, (8, 8, 1)).astype(np.uint8) for n in range(20)}
+        write_frames(tmp_path / "noise" / f"c{clip}", noise)
+    convert(tmp_path / "noise", tmp_path / "noise.zarr")
+    report, _ = trained(
+        tmp_path / "noise.zarr",
+        tmp_path / "run",
+        model="convlstm-residual",
+        epochs=4,
+        learning_rate=0.01,
+    )
+    # Of the uniform distribution on 0..1; repeating the last frame has twice that.
+    assert 1 / 12 * 0.97 < report.evaluation.model.mse < 1 / 12 * 1.25
 
 
 def test_refusals(tmp_path: Path, make_store: MakeClips) -> None:
     """One line each, and no run folder is left behind."""
     store = make_store({"a": range(6)})
     run = tmp_path / "run"
-    for settings, message in (
-        (replace(SETTINGS, input_frames=9), "cannot be trained on: no window fits, each spans 11"),
-        (SETTINGS, "cannot be split: no window fits into the train part: a window"),
+    for changes, message in (
+        ({"input_frames": 9}, "cannot be trained on: no window fits, each spans 11"),
+        ({}, "cannot be split: no window fits into the train part: a window"),
+        ({"test_share": 0.0}, "cannot be split: no window fits into the train part: a window"),
+        ({"augment": "turns"}, "cannot be trained on: turns needs square frames"),
+        ({"devices": 2, "batch_size": 2}, "devices is 2, but there are 1"),
     ):
         with pytest.raises(TrainingError, match=re.escape(message)):
-            train(store, run, settings)
+            trained(store, run, **changes)
     with pytest.raises(StoreError, match="does not exist; expected a store made by"):
-        train(tmp_path / "none.zarr", run, SETTINGS)
+        trained(tmp_path / "none.zarr", run)
+    moving = moving_store(tmp_path, clips=3)
+    with pytest.raises(TrainingError, match="built: patch_size must be from 1 to 8, got 16"):
+        trained(moving, run, patch_size=16)
     assert not run.exists()
     run.mkdir()
     with pytest.raises(StoreError, match=re.escape("run exists already; remove it or choose")):
-        train(moving_store(tmp_path, clips=2), run, SETTINGS)
+        trained(moving, run)
     assert not list(run.iterdir())
 
 
 def test_a_loss_that_is_no_number_stops(tmp_path: Path) -> None:
-    """With the epoch and the remedy."""
-    store = moving_store(tmp_path, clips=3)
-    message = "the loss became NaN in epoch 1; try a lower --learning-rate than 1e+30"
-    with pytest.raises(TrainingError, match=re.escape(message)):
-        train(store, tmp_path / "run", replace(SETTINGS, learning_rate=1e30))
+    """With the epoch, the step, the windows and the remedy."""
+    store = moving_store(tmp_path, clips=3, frames=6)
+    message = r"became (nan|inf) in epoch \d(, step \d)?, with the windows (\d, )*\d of the \w+"
+    with pytest.raises(TrainingError, match=message + r" part; try a lower --learning-rate than"):
+        trained(store, tmp_path / "run", learning_rate=1e30, model="convlstm")
+
+
+def test_a_frame_that_is_no_number_is_named(tmp_path: Path) -> None:
+    """The window, its clip and its first frame, so that it can be found."""
+    frames = np.random.default_rng(0).random((40, 8, 8)).astype(np.float32)
+    frames[4, 2, 3] = np.nan
+    np.save(tmp_path / "noise.npy", frames)
+    convert(tmp_path / "noise.npy", tmp_path / "noise.zarr")
+    message = r"in epoch 1, step \d: window \d of the train part \(noise from frame \d\) holds"
+    with pytest.raises(TrainingError, match=message):
+        trained(tmp_path / "noise.zarr", tmp_path / "run", epochs=1)
+    frames[4, 2, 3], frames[-10, 2, 3] = 0, np.inf
+    np.save(tmp_path / "late.npy", frames)
+    convert(tmp_path / "late.npy", tmp_path / "late.zarr")
+    message = r"validation loss became (nan|inf) in epoch 0: window \d+ of the validation part"
+    with pytest.raises(TrainingError, match=message):
+        trained(tmp_path / "late.zarr", tmp_path / "late", epochs=1, test_share=0.0)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"input_frames": 0}, "input_frames must be >= 1, got 0"),
+        ({"minutes": 0.0}, "minutes must be above 0, got 0.0"),
+        ({"clip_norm": -1.0}, "clip_norm must be above 0, got -1.0"),
+        ({"weight_decay": -1.0}, "weight_decay must be >= 0, got -1.0"),
+        ({"dropout": 1.0}, "dropout must be in [0, 1), got 1.0"),
+        ({"test_share": 1.0}, "test_share must be in [0, 1), got 1.0"),
+        ({"test_share": 0.8}, "must leave something to train on, got 0.2 and 0.8"),
+        ({"loss": "mde"}, "loss must be one of mse, mae, mae+mse, bce, ssim, got 'mde'"),
+        ({"model": "unet"}, "model must be one of convlstm, convlstm-residual, simvp, persis"),
+        ({"model": "a b:c"}, "or package.module:build, got 'a b:c'"),
+        ({"next_frame": True}, "next_frame is for models of your own without a lead_gap, got"),
+        ({"augment": "flip,spin"}, "augment has 'spin'; it may have flip, reverse_time, flip_h"),
+        ({"augment": "zoom=2"}, "augment has 'zoom=2'; it may have"),
+        ({"devices": 3}, "batch_size must be a multiple of devices, got 8 for 3 devices"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"filters": 0}, "filters must be >= 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),

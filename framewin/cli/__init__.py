@@ -15,6 +15,8 @@ import typer
 
 import framewin
 from framewin.cli.convert import convert
+from framewin.cli.evaluate import evaluate
+from framewin.cli.predict import predict
 from framewin.cli.show import show
 from framewin.cli.split import split
 from framewin.cli.stores import info, verify
@@ -28,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Pack frame folders into mapped stores and train frame predictors from them.",
 )
-for command in (convert, info, verify, show, split, train):
+for command in (convert, info, verify, show, split, train, evaluate, predict):
     app.command()(command)
 
 

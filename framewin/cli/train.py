@@ -2,73 +2,114 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from framewin.cli.output import print_rows, usage_errors
+from framewin.forecast.settings import TrainSettings
 from framewin.optional import require
 
 if TYPE_CHECKING:
     from framewin.forecast.train import TrainReport
 
+SETTINGS = {each.name: each for each in fields(TrainSettings)}
 
+
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of `TrainSettings` in place of `**settings`."""
+    hints = get_type_hints(TrainSettings)
+    own = inspect.signature(command, eval_str=True)
+    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for name, each in SETTINGS.items():
+        option = typer.Option(help=each.metadata["help"], min=each.metadata.get("least"))
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=Annotated[hints[name], option],
+            )
+        )
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+@_with_settings
 def train(
-    store: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
-    input_frames: Annotated[int, typer.Option(min=1, help="Frames the predictor sees.")] = 5,
-    predict_frames: Annotated[int, typer.Option(min=1, help="Frames it predicts.")] = 5,
-    frame_step: Annotated[
-        int, typer.Option(min=1, help="Distance between neighbouring frames of a window.")
-    ] = 1,
-    window_stride: Annotated[
-        int, typer.Option(min=1, help="Distance between the starts of neighbouring windows.")
-    ] = 1,
-    lead_gap: Annotated[
-        int, typer.Option(min=0, help="Frames skipped between inputs and predictions.")
-    ] = 0,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training windows.")] = 12,
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per step.")] = 8,
-    learning_rate: Annotated[float, typer.Option(help="Peak of the schedule.")] = 2e-3,
-    filters: Annotated[int, typer.Option(min=1, help="Channels of each ConvLSTM layer.")] = 32,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Of the split, the order and the initial weights.")
-    ] = 0,
-    validation_share: Annotated[
-        float, typer.Option(help="Share of the clips, or of a single clip's frames, held back.")
-    ] = 0.2,
+    context: typer.Context,
+    store: Annotated[
+        Path | None, typer.Argument(help="Store made by framewin convert.", show_default=False)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make.", show_default="runs/STORE-TIME")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="run.json of another run, to repeat with its settings.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Run folder of a stopped training, to go on with.")
+    ] = None,
+    **settings: Any,
 ) -> None:
-    """Train a ConvLSTM on a store, score it beside the last frame, and show its forecasts."""
+    """Train a predictor on a store, score it beside the last frame, and show its forecasts.
+
+    MODEL is convlstm, convlstm-residual, simvp, persistence, or a function of your own. TF_CONFIG
+    in the environment trains on several machines.
+    """
+    given = {
+        name: value
+        for name, value in settings.items()
+        if context.get_parameter_source(name).name != "DEFAULT"  # type: ignore[union-attr]
+    }
+    _check_usage(store, out, config, resume, given)
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()
     _import_tensorflow_quietly()
-    from framewin.forecast.train import TrainSettings
-    from framewin.forecast.train import train as run_training
+    from framewin.forecast import train as training
 
+    if resume is not None:
+        _print_training(training.resume(resume))
+        return
     with usage_errors():
-        settings = TrainSettings(
-            input_frames=input_frames,
-            predict_frames=predict_frames,
-            frame_step=frame_step,
-            window_stride=window_stride,
-            lead_gap=lead_gap,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            filters=filters,
-            seed=seed,
-            validation_share=validation_share,
-        )
+        base, store = _base(store, config)
+        chosen = replace(base, **given)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    report = run_training(store, out or Path("runs", f"{store.stem}-{stamp}"), settings)
-    _print_training(report)
+    folder = out or Path("runs", f"{store.stem}-{stamp}")
+    _print_training(training.train(store, folder, chosen))
+
+
+def _check_usage(
+    store: Path | None,
+    out: Path | None,
+    config: Path | None,
+    resume: Path | None,
+    given: Mapping[str, Any],
+) -> None:
+    if resume is not None and (given or any(each is not None for each in (store, out, config))):
+        raise typer.BadParameter("--resume goes on with the settings of the run; give nothing else")
+    if store is None and config is None and resume is None:
+        raise typer.BadParameter("give a STORE, or --config or --resume")
+
+
+def _base(store: Path | None, config: Path | None) -> tuple[TrainSettings, Path]:
+    """The settings to start from, and the store."""
+    if config is None:
+        assert store is not None
+        return TrainSettings(), store
+    from framewin.forecast.runs import load_run
+
+    run = load_run(config if config.is_dir() else config.parent)
+    return run.settings, store or run.store
 
 
 def _import_tensorflow_quietly() -> None:
@@ -93,7 +134,7 @@ def _print_training(report: TrainReport) -> None:
 
     evaluation = report.evaluation
     print()
-    print(f"{evaluation.windows} validation windows, {'model':>15} {'last frame':>12}")
+    print(f"{evaluation.windows} {report.part} windows, {'model':>15} {'last frame':>12}")
     for label, name, digits in (
         ("MSE, unit scale", "mse", 5),
         ("MAE, unit scale", "mae", 5),
@@ -111,12 +152,13 @@ def _print_training(report: TrainReport) -> None:
     windows = ", ".join(f"{count} {name}" for name, count in report.windows.items())
     kept = f"epoch {report.best_epoch} of {report.epochs}"
     if report.best_epoch == 0:
-        kept = f"none of {report.epochs} epochs beat the last frame; kept the untrained model"
+        kept = f"none of {report.epochs} epochs beat the untrained model, which was kept"
     print_rows(
         [
             ("skill", f"{evaluation.skill:.1%} of the last frame's MSE removed"),
             ("windows", f"{windows}; {report.split}"),
-            ("model", f"{report.parameters:,} weights, {kept}"),
+            ("model", f"{report.model}; {report.parameters:,} weights"),
+            ("kept", kept),
             ("time", f"{report.seconds:.0f} s"),
             ("forecast", f"{report.run / files.GIF_FILE}"),
             ("", f"{report.run / files.SHEET_FILE}"),

@@ -1,69 +1,477 @@
-"""Scores of a predictor beside the last-frame baseline."""
+"""A trained run on windows that it never saw, beside baselines, with pictures and a report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
-from framewin.forecast.figures import Example
-from framewin.metrics import Scores, ScoreSums, last_frame, to_unit
+from framewin.errors import StoreError, TrainingError
+from framewin.forecast import charts
+from framewin.forecast.baselines import BASELINES, TITLES
+from framewin.forecast.figures import Example, animation, sheet, write_gif
+from framewin.forecast.playback import Pace, true_pace, write_video
+from framewin.forecast.runs import Run, load_run
+from framewin.forecast.scoring import (
+    MODEL,
+    DataRange,
+    WindowScores,
+    data_range_of,
+    score_windows,
+)
+from framewin.forecast.validation import examples_of, title_of
+from framewin.metrics import (
+    FSS_WINDOW,
+    SSIM_WINDOW,
+    Scores,
+    bootstrap_skill,
+)
+from framewin.schema import Progress
+from framewin.stores import durable, open_store
+
+DEFAULT_FOLDER = "evaluation"
+METRICS_FILE = "metrics.json"
+TABLE_FILE = "metrics.csv"
+CHART_FILE = "lead_time.png"
+REPORT_FILE = "report.html"
+TRAINING_PART = "train"
+VALIDATION_PART = "validation"
+BASELINE = "persistence"
+"""What skill is measured against."""
+SHOWN = ("best", "median", "worst")
+FEW_GROUPS = 10
+"""Below so many clips or blocks a bootstrap interval is too narrow to be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A predictor and the baseline, scored on the same windows."""
+class Skill:
+    """Share of the persistence forecast's mean squared error that the model removes."""
 
+    value: float | None
+    """1 perfect, 0 no better, below 0 worse; None where persistence is perfect."""
+    low: float | None
+    """Of the 95 % bootstrap interval; None where there are too few groups."""
+    high: float | None
+    groups: int
+    """How many were drawn from."""
+    of: str
+    """What the groups are: clips, or blocks of windows of a single clip."""
+    seed: int
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "undefined, persistence is perfect"
+        share = f"{self.value:.1%} of the MSE of persistence removed"
+        if self.low is None or self.high is None:
+            return f"{share}, too few groups for an interval"
+        return f"{share}, 95 % interval {self.low:.1%} to {self.high:.1%}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A window that the report shows."""
+
+    name: str
+    """Best, median or worst by mean squared error."""
+    window: int
+    title: str
+    mse: float
+    example: Example
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationReport:
+    """Scores of a run, and where they are written."""
+
+    run: Path
+    out: Path
+    """The folder with metrics.json, metrics.csv, lead_time.png, forecasts and report.html."""
+    store: Path
+    identity: str
+    """Of the store."""
+    part: str
+    """The part of the run's split, or "all windows" of another store."""
     windows: int
-    model: Scores
-    last_frame: Scores
+    clips: int
+    lead_gap: int
+    data_range: DataRange
+    thresholds: tuple[float, ...]
+    """Stored unit."""
+    fss_window: int
+    total: dict[str, Scores]
+    """Predictor -> its scores in unit scale, the model first."""
+    per_lead_time: dict[str, tuple[Scores, ...]]
+    skill: Skill
+    pace: Pace
+    settings: dict[str, Any] = field(repr=False)
+    """What the run was trained with: all of run.json."""
+    notes: tuple[str, ...]
+    """What a reader of the scores must know."""
 
     @property
-    def skill(self) -> float:
-        """Share of the baseline's mean squared error that the model removes."""
-        return self.model.skill(self.last_frame)
+    def leads(self) -> tuple[int, ...]:
+        """Lead times of the predicted frames, in steps from the last input."""
+        count = len(self.per_lead_time[MODEL])
+        return tuple(range(self.lead_gap + 1, self.lead_gap + count + 1))
+
+    def as_json(self) -> dict[str, Any]:
+        """What metrics.json holds."""
+        skill = {name: getattr(self.skill, name) for name in ("value", "low", "high")}
+        return {
+            "run": str(self.run),
+            "store": str(self.store),
+            "identity": self.identity,
+            "part": self.part,
+            "windows": self.windows,
+            "clips": self.clips,
+            "unit": "frames scaled to 0..1 by their dtype; floats as stored",
+            "data_range": {
+                "low": self.data_range.low,
+                "high": self.data_range.high,
+                "source": self.data_range.source,
+            },
+            "thresholds": list(self.thresholds),
+            "fss_window": self.fss_window,
+            "skill_against_persistence": {
+                **skill,
+                "groups": self.skill.groups,
+                "of": self.skill.of,
+                "seed": self.skill.seed,
+            },
+            "notes": list(self.notes),
+            "scores": {
+                name: {
+                    "total": self._scores(self.total[name]),
+                    "per_lead_time": [
+                        {"lead_time": lead, **self._scores(scores)}
+                        for lead, scores in zip(self.leads, self.per_lead_time[name], strict=True)
+                    ],
+                }
+                for name in self.total
+            },
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat table: a row for each predictor and lead time, and for all together."""
+        found = []
+        for name in self.total:
+            leads = zip(self.leads, self.per_lead_time[name], strict=True)
+            for lead, scores in [("all", self.total[name]), *leads]:
+                values = self._scores(scores)
+                of_thresholds = values.pop("thresholds")
+                for each in of_thresholds:
+                    for score in ("csi", "pod", "far", "fss"):
+                        values[f"{score}_{each['threshold']:g}"] = each[score]
+                found.append({"predictor": name, "lead_time": lead, **values})
+        return found
+
+    def _scores(self, scores: Scores) -> dict[str, Any]:
+        """As JSON, thresholds in the stored unit as they were given."""
+        values = scores.as_json()
+        for threshold, each in zip(self.thresholds, values["thresholds"], strict=True):
+            each["threshold"] = threshold
+        return values
 
 
-def evaluate(model: Any, dataset: FrameWindowDataset, *, batch_size: int = 8) -> Evaluation:
-    """Score a predictor on all windows of a dataset.
+def evaluate(
+    run: str | Path | Run,
+    *,
+    store: str | Path | None = None,
+    part: str = "test",
+    thresholds: Sequence[float] = (),
+    fss_window: int = FSS_WINDOW,
+    data_range: tuple[float, float] | None = None,
+    horizon: int | None = None,
+    out: str | Path | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Score a trained run beside baselines on windows that it was not trained on.
 
     Args:
-        model: A Keras model from (B, T_in, H, W, C) in the stored dtype to (B, T_out, H, W, C)
-            in unit scale. Forecasts of unsigned integers are clipped to 0..1 first.
-        dataset: The windows, none of which the model was trained on.
+        run: The run folder of `framewin train`, or what `load_run` gave.
+        store: Another store, used whole; by default the one that was trained on.
+        part: Part of the run's split: `"test"`, or `"validation"`, which chose the best epoch.
+        thresholds: Pixel values, as stored, for CSI, POD, FAR and FSS.
+        fss_window: Pixels of the neighbourhood of FSS along each axis, odd.
+        data_range: Least and greatest pixel value, as stored, that PSNR and SSIM refer to; by
+            default all values of uint8 and uint16, else those of the frames trained on.
+        horizon: Frames to forecast, more than trained for by feeding forecasts back.
+        out: The folder to make, `RUN/evaluation` by default.
         batch_size: Windows per forecast.
+        seed: Of the bootstrap.
+        progress: Called with (windows done, windows in all).
+
+    Returns:
+        The scores, which also stand in `out`.
+
+    Raises:
+        StoreError: No such run or store, or `out` exists.
+        TrainingError: Windows trained on, no window, or a forecast that is not a number.
+        ValueError: A number out of its range.
     """
-    model_sums, baseline_sums = ScoreSums(), ScoreSums()
-    for first in range(0, len(dataset), batch_size):
-        windows = range(first, min(first + batch_size, len(dataset)))
-        inputs, targets = dataset.batch(windows)[:2]
-        truth = to_unit(targets)
-        model_sums.add(truth, forecast(model, inputs))
-        baseline_sums.add(truth, last_frame(to_unit(inputs), dataset.spec.predict_frames))
-    return Evaluation(len(dataset), model_sums.scores(), baseline_sums.scores())
+    run = run if isinstance(run, Run) else load_run(run)
+    dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
+    _check(part, thresholds, fss_window, batch_size, horizon)
+    dataset, label = _windows(run, store, part, horizon)
+    training = _training(run) if data_range is None else None
+    used_range = data_range_of(dataset.frame_format, training, data_range)
+    baselines, notes = _baselines(dataset, label)
+    model = run.forecaster(horizon)
+    scored = score_windows(
+        model,
+        dataset,
+        baselines=baselines,
+        data_range=used_range,
+        thresholds=thresholds,
+        fss_window=fss_window,
+        with_ssim=True,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    conversion = open_store(dataset.path, cache_bytes=0).meta.conversion
+    skill = _skill(dataset, scored, seed)
+    if 1 < skill.groups < FEW_GROUPS:
+        notes.append(
+            f"The interval of the skill is from {skill.groups} {skill.of}: too few to be trusted."
+        )
+    report = EvaluationReport(
+        run=run.folder,
+        out=dest,
+        store=dataset.path,
+        identity=dataset.identity,
+        part=label,
+        windows=len(dataset),
+        clips=sum(count > 0 for count in dataset.windows_per_clip().values()),
+        lead_gap=dataset.spec.lead_gap,
+        data_range=used_range,
+        thresholds=tuple(thresholds),
+        fss_window=fss_window,
+        total=scored.total,
+        per_lead_time=scored.per_lead_time,
+        skill=skill,
+        pace=true_pace(dataset.clips, conversion, dataset.spec.frame_step),
+        settings=dict(run.record),
+        notes=tuple(notes),
+    )
+    _write(report, _shown(model, dataset, scored))
+    return report
 
 
-def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Example]:
-    """Windows spread evenly over a dataset, with their forecasts."""
-    count = min(count, len(dataset))
-    windows = np.linspace(0, len(dataset) - 1, count + 2)[1:-1].round().astype(int)
-    inputs, targets = dataset.batch(windows.tolist())[:2]
-    forecasts = forecast(model, inputs)
+def score_charts(report: EvaluationReport) -> list[charts.Chart]:
+    """Scores against lead time, a chart for each kind."""
+    kinds: list[tuple[str, str, bool]] = [
+        ("mse_pixel", "MSE per pixel, unit scale", True),
+        ("psnr_frame_mean", "PSNR, mean of frames, dB", False),
+    ]
+    if report.total[MODEL].ssim is not None:
+        kinds.append(("ssim", "SSIM", False))
+    found = [
+        _chart(report, title, [(name, _values(report, name, kind)) for name in report.total], zero)
+        for kind, title, zero in kinds
+    ]
+    for place, threshold in enumerate(report.thresholds):
+        for kind in ("csi", "fss"):
+            lines = [
+                (name, [getattr(s.thresholds[place], kind) for s in report.per_lead_time[name]])
+                for name in report.total
+            ]
+            found.append(_chart(report, f"{kind.upper()} at {threshold:g} and above", lines, True))
+    return found
+
+
+def _values(report: EvaluationReport, name: str, kind: str) -> list[float | None]:
+    return [getattr(scores, kind) for scores in report.per_lead_time[name]]
+
+
+def _chart(
+    report: EvaluationReport,
+    title: str,
+    lines: Sequence[tuple[str, Sequence[float | None]]],
+    from_zero: bool,
+) -> charts.Chart:
+    series = (charts.Series(title_of_predictor(name), tuple(values)) for name, values in lines)
+    return charts.Chart(title, report.leads, tuple(series), from_zero)
+
+
+def title_of_predictor(name: str) -> str:
+    """A predictor's name in words."""
+    return TITLES.get(name, name)
+
+
+def _check(
+    part: str,
+    thresholds: Sequence[float],
+    fss_window: int,
+    batch_size: int,
+    horizon: int | None,
+) -> None:
+    if part == TRAINING_PART:
+        raise TrainingError(
+            f"part {part!r} is what the run was trained on, so its scores say nothing; choose "
+            "test or validation"
+        )
+    if fss_window < 1 or fss_window % 2 == 0:
+        raise ValueError(f"fss_window must be odd and >= 1, got {fss_window}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    if horizon is not None and horizon < 1:
+        raise ValueError(f"horizon must be >= 1, got {horizon}")
+    if not np.isfinite(thresholds).all():
+        raise ValueError(f"thresholds must be finite, got {list(thresholds)}")
+    if len(set(thresholds)) < len(thresholds):
+        raise ValueError(f"thresholds must differ, got {list(thresholds)}")
+
+
+def _new_path(path: Path) -> Path:
+    if path.exists() or path.is_symlink():
+        raise StoreError(f"{path} exists already; remove it or choose another --out")
+    if not path.parent.is_dir():
+        raise StoreError(f"{path.parent} is not a folder; make it first")
+    return path
+
+
+def _windows(
+    run: Run, store: str | Path | None, part: str, horizon: int | None
+) -> tuple[FrameWindowDataset, str]:
+    """The windows to score, and what they are of."""
+    dataset = run.dataset(part, store, predict_frames=horizon)
+    if dataset.identity == run.identity:
+        return dataset, part
+    _refuse_copy(run, dataset)
+    return dataset, "all windows"
+
+
+def _refuse_copy(run: Run, other: FrameWindowDataset) -> None:
+    """Refuse a store that holds the frames trained on in another layout."""
+    try:
+        trained = run.dataset(TRAINING_PART)
+    except (StoreError, TrainingError):
+        return  # It is gone, or has changed, so it cannot be compared.
+    own, theirs = trained.clips, other.clips
+    rows = {name: int(row) for name, row in zip(own.names, own.clip_starts, strict=True)}
+    shared = [
+        (rows[name], int(row))
+        for name, row in zip(theirs.names, theirs.clip_starts, strict=True)
+        if name in rows
+    ]
+    inside = trained.index.row_ranges()
+    for mine, its in shared:
+        [(_, first)] = trained.blocks(mine, mine + 1)
+        [(_, second)] = other.blocks(its, its + 1)
+        if ((inside[:, 0] <= mine) & (mine < inside[:, 1])).any() and np.array_equal(first, second):
+            name = own.names[int(own.clips_of(np.array([mine]))[0])]
+            raise TrainingError(
+                f"{other.path} holds clip {name}, which {run.folder} was trained on; leave "
+                "--store out, or give a store without it"
+            )
+
+
+def _training(run: Run) -> FrameWindowDataset | None:
+    if np.dtype(run.frame_format.dtype).kind == "u":
+        return None
+    try:
+        return run.dataset(TRAINING_PART)
+    except (StoreError, TrainingError):
+        return None
+
+
+def _baselines(dataset: FrameWindowDataset, label: str) -> tuple[list[str], list[str]]:
+    """Those that can be computed here, and notes on the scores."""
+    names, notes = list(BASELINES), []
+    if find_spec("cv2") is None:
+        names.remove("optical_flow")
+        notes.append("Optical flow was left out; it needs pip install 'framewin[flow]'.")
+    if label == VALIDATION_PART:
+        notes.append("The best epoch was chosen on the validation part, so its scores flatter.")
+    if min(dataset.frame_format.shape[:2]) < SSIM_WINDOW:
+        notes.append(f"Frames are smaller than the {SSIM_WINDOW} pixels that SSIM needs.")
+    if dataset.nodata is not None:
+        notes.append(
+            f"Pixels of the value {dataset.nodata:g} have no data and are left out; SSIM leaves "
+            "out every window that holds one."
+        )
+    return names, notes
+
+
+def _skill(dataset: FrameWindowDataset, scored: WindowScores, seed: int) -> Skill:
+    """With an interval over clips, or over stretches of a single clip that do not overlap."""
+    windows = np.arange(len(dataset))
+    starts = dataset.index.start_rows(windows)
+    owners = dataset.clips.clips_of(starts)
+    of = "clips"
+    if len(np.unique(owners)) == 1:
+        # Windows of one block begin within one window span, so every second block is apart.
+        owners = (starts - starts[0]) // dataset.spec.span
+        of = f"blocks of {dataset.spec.span} frames, one window span, of a single clip"
+    _, groups = np.unique(owners, return_inverse=True)
+    sums = {n: np.bincount(groups, weights=scored.squared[n]) for n in (MODEL, BASELINE)}
+    below = float(sums[BASELINE].sum())
+    value = 1 - float(sums[MODEL].sum()) / below if below else None
+    interval = bootstrap_skill(sums[MODEL], sums[BASELINE], seed=seed)
+    low, high = interval or (None, None)
+    return Skill(value, low, high, len(sums[MODEL]), of, seed)
+
+
+def _shown(model: Any, dataset: FrameWindowDataset, scored: WindowScores) -> list[Shown]:
+    """The best, median and worst window, as far as they are different ones."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mse = scored.squared[MODEL] / scored.values
+    order = np.argsort(mse, kind="stable")
+    order = order[np.isfinite(mse[order])]
+    if len(order) == 0:
+        return []
+    places = {"best": 0, "median": (len(order) - 1) // 2, "worst": len(order) - 1}
+    chosen = {int(order[place]): name for name, place in reversed(places.items())}
+    windows = sorted(chosen, key=lambda window: SHOWN.index(chosen[window]))
     return [
-        Example(_title(dataset, window), to_unit(i), to_unit(t), f)
-        for window, i, t, f in zip(windows, inputs, targets, forecasts, strict=True)
+        Shown(chosen[w], w, title_of(dataset, w), float(mse[w]), example)
+        for w, example in zip(windows, examples_of(model, dataset, windows), strict=True)
     ]
 
 
-def forecast(model: Any, inputs: np.ndarray) -> np.ndarray:
-    """A batch of forecasts in unit scale, (B, T_out, H, W, C)."""
-    predicted = np.asarray(model.predict_on_batch(inputs))
-    return np.clip(predicted, 0, 1) if inputs.dtype.kind == "u" else predicted
+def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:
+    """Make the folder, which appears whole or not at all."""
+    from framewin.forecast.report import report_html
+
+    try:
+        with durable.building(report.out) as site:
+            site.begin({"evaluation": str(report.out)}, resume=False)
+            folder = site.store
+            folder.mkdir()
+            record = json.dumps(report.as_json(), indent=2, allow_nan=False)
+            (folder / METRICS_FILE).write_text(f"{record}\n")
+            (folder / TABLE_FILE).write_text(_csv(report))
+            (folder / CHART_FILE).write_bytes(charts.png(score_charts(report)))
+            for each in shown:
+                _write_forecast(folder, each, report.pace)
+            (folder / REPORT_FILE).write_text(report_html(report, shown, folder))
+    except OSError as exc:
+        raise StoreError(f"{report.out} cannot be written: {exc.strerror or exc}") from exc
 
 
-def _title(dataset: FrameWindowDataset, window: int) -> str:
-    source = dataset.window(window)
-    numbers = (source.predict_frame_numbers[0], source.predict_frame_numbers[-1])
-    return f"{source.clip}, frames {numbers[0]} to {numbers[1]}"
+def _write_forecast(folder: Path, shown: Shown, pace: Pace) -> None:
+    from PIL import Image
+
+    Image.fromarray(sheet([shown.example])).save(folder / f"{shown.name}.png")
+    write_gif(folder / f"{shown.name}.gif", [shown.example], pace.seconds)
+    if find_spec("av") is not None:
+        write_video(folder / f"{shown.name}.mp4", animation([shown.example]), pace.seconds)
+
+
+def _csv(report: EvaluationReport) -> str:
+    rows = report.rows()
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()

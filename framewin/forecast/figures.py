@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+
+from framewin.forecast.gif import gif_bytes
+from framewin.forecast.playback import SHOWN_SECONDS
 
 FRAME_PIXELS = 128
 """A frame's longer side in a picture, about: small frames are enlarged, large ones reduced."""
@@ -16,8 +20,8 @@ MARGIN = 4
 CAPTION_HEIGHT = 16
 DIM = 0.25
 """A window whose greatest value is below this is brightened."""
-GIF_FRAME_MILLISECONDS = 250
-GIF_LAST_FRAME_MILLISECONDS = 1250
+LAST_FRAME_SECONDS = Fraction(1)
+"""How much longer than the others the last frame of a GIF is shown."""
 
 BACKGROUND = (24, 24, 28)
 CAPTION_COLOUR = (210, 210, 215)
@@ -39,7 +43,12 @@ class Example:
 
 
 def write_sheet(path: Path, examples: Sequence[Example]) -> None:
-    """Write a PNG: for each window a row of true frames above a row of forecast frames.
+    """Write `sheet` as a PNG."""
+    iio.imwrite(path, sheet(examples))
+
+
+def sheet(examples: Sequence[Example]) -> np.ndarray:
+    """For each window a row of true frames above a row of forecast frames: uint8 (H, W, 3).
 
     Columns are captioned with the lead time in frames: -1 and 0 are the last two inputs, +1 is
     the first predicted frame. Forecast frames have an orange line under them.
@@ -56,11 +65,25 @@ def write_sheet(path: Path, examples: Sequence[Example]) -> None:
             strip([_blank(show(top[0])) if f is None else marked(show(f)) for f in bottom]),
             caption(f"{example.title}: truth above, forecast below", None),
         ]
-    iio.imwrite(path, stack(rows))
+    return stack(rows)
 
 
-def write_gif(path: Path, examples: Sequence[Example]) -> None:
-    """Write a looping GIF: the windows side by side, truth above forecast, frame after frame.
+def write_gif(path: Path, examples: Sequence[Example], seconds: Fraction = SHOWN_SECONDS) -> None:
+    """Write `animation` as a GIF without end, which holds its last frame.
+
+    Args:
+        path: Of the file.
+        examples: At least one.
+        seconds: How long a frame is shown, but for the last one.
+    """
+    pictures = animation(examples)
+    path.write_bytes(
+        gif_bytes(pictures, [seconds] * (len(pictures) - 1) + [seconds + LAST_FRAME_SECONDS])
+    )
+
+
+def animation(examples: Sequence[Example]) -> list[np.ndarray]:
+    """Pictures of the windows side by side, truth above forecast, frame after frame.
 
     While the inputs play, both rows show them; then the forecast, underlined in orange.
     """
@@ -75,18 +98,23 @@ def write_gif(path: Path, examples: Sequence[Example]) -> None:
             bottoms.append(tops[-1] if is_input else marked(show(example.forecast[ahead])))
         text = f"input {lead:d}" if lead <= 0 else f"forecast {lead:+d}"
         pictures.append(stack([caption(text, None), strip(tops), strip(bottoms)]))
-    durations = [GIF_FRAME_MILLISECONDS] * (len(pictures) - 1) + [GIF_LAST_FRAME_MILLISECONDS]
-    iio.imwrite(path, np.stack(pictures), extension=".gif", duration=durations, loop=0)
+    return pictures
 
 
 def _lead_times(example: Example) -> range:
     return range(1 - len(example.inputs), len(example.truth) + 1)
 
 
-def picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from a frame of this window to an RGB picture of a size to look at."""
+def picture_maker(
+    example: Example, *, full_size: bool = False
+) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from a frame of this window to an RGB picture of a size to look at.
+
+    Small frames are enlarged; large ones reduced, unless the full size is wanted.
+    """
     seen = np.concatenate([example.inputs, example.truth])[..., : _colours(example.inputs)]
-    low, high = float(seen.min()), float(seen.max())
+    finite = seen[np.isfinite(seen)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     # Frames that use the range are shown as they are; depth or rain may use a sliver of it.
     if low >= 0 and DIM < high <= 1:
         low, high = 0.0, 1.0
@@ -94,8 +122,10 @@ def picture_maker(example: Example) -> Callable[[np.ndarray], np.ndarray]:
     def picture(frame: np.ndarray) -> np.ndarray:
         spread = high - low or 1.0
         scaled = np.clip((frame[..., : _colours(frame)] - low) / spread, 0, 1)
-        pixels = np.rint(scaled * 255).astype(np.uint8)
-        return _resized(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+        pixels = np.rint(np.nan_to_num(scaled) * 255).astype(np.uint8)
+        colours = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+        large = full_size and max(pixels.shape[:2]) >= FRAME_PIXELS
+        return colours if large else _resized(colours)
 
     return picture
 

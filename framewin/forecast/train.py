@@ -2,67 +2,57 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import sys
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import framewin
-from framewin.dataset import FrameWindowDataset
+from framewin.augment import Augment
+from framewin.dataset import FrameWindowDataset, SplitParts
 from framewin.errors import StoreError, TrainingError
-from framewin.forecast.evaluate import Evaluation, evaluate, examples
 from framewin.forecast.figures import write_gif, write_sheet
-from framewin.models import DEFAULT_FILTERS, build_convlstm
+from framewin.forecast.runs import (
+    CHECKPOINT_FILE,
+    LOG_FOLDER,
+    METRICS_FILE,
+    MODEL_FILE,
+    RUN_FILE,
+    SPLIT_FILE,
+    Run,
+    load_run,
+    run_record,
+    write_json,
+)
+from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
+from framewin.forecast.settings import TrainSettings, augment_options
+from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.optional import require
+from framewin.testing import look_ahead
 
-FEWEST_VALIDATION_WINDOWS = 5
+__all__ = [
+    "GIF_FILE",
+    "LOG_FOLDER",
+    "SHEET_FILE",
+    "TrainReport",
+    "TrainSettings",
+    "resume",
+    "train",
+]
+
+FEWEST_WINDOWS = 5
+"""Of a part that is held back from the end of clips, where there are enough frames."""
+MOST_HELD_BACK = 1 / 3
 SHOWN_WINDOWS = 4
-WARM_UP_SHARE = 0.05
-FINAL_LEARNING_RATE_SHARE = 0.02
-GRADIENT_NORM = 1.0
 
-MODEL_FILE = "model.keras"
-HISTORY_FILE = "history.csv"
-METRICS_FILE = "metrics.json"
-SETTINGS_FILE = "run.json"
-LOG_FOLDER = "logs"
 GIF_FILE = "forecast.gif"
 SHEET_FILE = "forecast.png"
 
-
-@dataclass(frozen=True, slots=True)
-class TrainSettings:
-    """How a predictor is trained; each field is an option of `framewin train`."""
-
-    input_frames: int = 5
-    predict_frames: int = 5
-    frame_step: int = 1
-    window_stride: int = 1
-    lead_gap: int = 0
-    epochs: int = 12
-    batch_size: int = 8
-    learning_rate: float = 2e-3
-    filters: int = DEFAULT_FILTERS
-    seed: int = 0
-    validation_share: float = 0.2
-    """Share of the clips, or of the frames of a single clip, that is not trained on."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "filters"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}")
-        if not 0 < self.validation_share < 1:
-            raise ValueError(
-                f"validation_share must be between 0 and 1, got {self.validation_share}"
-            )
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,193 +61,265 @@ class TrainReport:
 
     run: Path
     """Folder with everything below."""
+    model: str
+    """The model and its options, in words."""
     split: str
-    """How training and validation were kept apart, in words."""
+    """How the parts were kept apart, in words."""
     windows: Mapping[str, int]
     """Part name to number of windows."""
     parameters: int
-    """Trained weights of the model."""
+    """Weights of the model."""
     epochs: int
     """Epochs trained."""
     best_epoch: int
     """The epoch that was kept, from 1; 0 where none beat the untrained model, which repeats the
-    last frame."""
+    last frame, or nearly so."""
+    part: str
+    """The part that was scored."""
     evaluation: Evaluation
-    """On the validation part, with the best weights."""
+    """On that part, with the best weights."""
     seconds: float
+    """Spent on training, over all resumptions."""
 
 
-def train(store: str | Path, out: str | Path, settings: TrainSettings) -> TrainReport:
-    """Train an encoder-forecaster ConvLSTM on a store and score it.
+def train(
+    store: str | Path, out: str | Path, settings: TrainSettings, *, say: Say | None = None
+) -> TrainReport:
+    """Train a predictor on a store and score it on windows that nothing was chosen by.
 
-    A share of the clips is held back for validation; of a single clip, its last frames, with one
-    window span left out before them, and at least what a few windows need.
+    Clips are dealt to the parts train, validation and test; where there are fewer clips than
+    parts, every clip is cut by time, with one window span left out between the parts. The
+    weights of the epoch with the least validation loss are kept.
 
     Args:
         store: Made by `framewin convert`.
-        out: The run folder to make: model.keras (best epoch), history.csv, metrics.json,
-            run.json, forecast.gif, forecast.png and logs/ for TensorBoard.
+        out: The run folder to make; see `framewin.forecast.runs`. At the end it also holds
+            metrics.json, forecast.gif and forecast.png.
         settings: See `TrainSettings`.
+        say: Called with lines of progress; by default they go to stderr.
 
     Raises:
         StoreError: No such store, or `out` exists.
-        TrainingError: No window fits into the store, it cannot be split, or the loss became NaN.
+        TrainingError: No window fits into the store, it cannot be split, the model is not fit
+            for it or sees what it must predict, or the loss became NaN.
         MissingDependencyError: TensorFlow is not installed.
     """
-    keras = require("keras", extra="tensorflow")
-    require("tensorboard", extra="tensorflow")
-    started = time.perf_counter()
+    devices = _start(settings)
     dataset = _open(store, settings)
     split, parts = _split(dataset, settings)
-    run = _new_folder(Path(out))
-    _write_json(run / SETTINGS_FILE, _run_record(dataset, settings, split))
+    settings = replace(settings, cache=_absolute(settings.cache))
+    model, chosen = _built(dataset, settings, devices)
+    if devices.worker == 0:
+        run = _new_folder(Path(out))
+        record = run_record(dataset, settings, chosen, _versions(), split)
+        parts.save(run / SPLIT_FILE)
+        write_json(run / RUN_FILE, record)
+    return _carried_out(Path(out), model, parts, settings, devices, say or _to_stderr, None)
+
+
+def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
+    """Go on with a training that was stopped, from its last checkpoint.
+
+    On the same machine and with `deterministic`, the weights become those of a training that was
+    never stopped.
+
+    Args:
+        folder: The run folder.
+        say: As for `train`.
+
+    Raises:
+        StoreError: It is no run folder, or its store has changed.
+        TrainingError: The training is finished, or there is no checkpoint.
+    """
+    run = load_run(folder)
+    if not (run.folder / CHECKPOINT_FILE).exists():
+        done = (run.folder / METRICS_FILE).exists()
+        what = "is finished" if done else "had not begun to train; remove it and train again"
+        raise TrainingError(f"{run.folder} {what}, so there is nothing to resume")
+    devices = _start(run.settings)
+    parts = _parts_again(run)
+    model, _ = _built(parts["train"], run.settings, devices, run)
+    return _carried_out(
+        run.folder, model, parts, run.settings, devices, say or _to_stderr, run.record
+    )
+
+
+def _start(settings: TrainSettings) -> Any:
+    """Check what is installed, and choose the devices before TensorFlow does anything else."""
+    keras = require("keras", extra="tensorflow")
+    tf = require("tensorflow", extra="tensorflow")
+    require("tensorboard", extra="tensorflow")
+    from framewin.forecast.devices import choose_devices
+
+    devices = choose_devices(settings)
     keras.utils.set_random_seed(settings.seed % 2**32)
-    model = build_convlstm(
-        settings.input_frames,
-        settings.predict_frames,
-        dataset.frame_format,
-        filters=settings.filters,
-        seed=settings.seed,
-    )
-    best_epoch, epochs = _fit(model, parts, run, settings)
-    model = keras.models.load_model(run / MODEL_FILE, compile=False)
+    if settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    return devices
+
+
+def _carried_out(
+    folder: Path,
+    model: Any,
+    parts: Mapping[str, FrameWindowDataset],
+    settings: TrainSettings,
+    devices: Any,
+    say: Say,
+    resumed: Mapping[str, Any] | None,
+) -> TrainReport:
+    from framewin.forecast.fitting import Fit
+
+    fit = Fit(model, parts, folder, settings, devices, say)
+    if resumed is not None:
+        fit.resume()
+    else:
+        _say_what_begins(model, parts, settings, devices, say)
+        fit.begin()
+        if model.trainable_variables:
+            fit.say_waiting()
+    if model.trainable_variables:
+        fit.train()
+    devices.meet()
+    return _finished(load_run(folder), parts, fit.progress, writes=devices.worker == 0)
+
+
+def _finished(
+    run: Run, parts: Mapping[str, FrameWindowDataset], progress: Any, *, writes: bool
+) -> TrainReport:
+    """Score the weights that were kept, as anyone will load them, and draw forecasts."""
+    settings, part = run.settings, "test" if "test" in parts else "validation"
+    forecaster = run.forecaster()
     report = TrainReport(
-        run=run,
-        split=split,
-        windows={name: len(part) for name, part in parts.items()},
-        parameters=model.count_params(),
-        epochs=epochs,
-        best_epoch=best_epoch,
-        evaluation=evaluate(model, parts["validation"], batch_size=settings.batch_size),
-        seconds=time.perf_counter() - started,
+        run=run.folder,
+        model=_in_words(run.model_name, run.model_options),
+        split=run.record["split"],
+        windows={name: len(each) for name, each in parts.items()},
+        parameters=run.model.count_params(),
+        epochs=progress.epoch,
+        best_epoch=progress.best_epoch,
+        part=part,
+        evaluation=evaluate(forecaster, parts[part], batch_size=settings.batch_size),
+        seconds=progress.seconds,
     )
-    _write_json(run / METRICS_FILE, _metrics_record(report))
-    shown = examples(model, parts["validation"], SHOWN_WINDOWS)
-    write_sheet(run / SHEET_FILE, shown)
-    write_gif(run / GIF_FILE, shown)
+    if writes:
+        _write_model(run)
+        shown = examples(forecaster, parts[part], SHOWN_WINDOWS)
+        write_sheet(run.folder / SHEET_FILE, shown)
+        write_gif(run.folder / GIF_FILE, shown)
+        write_json(run.folder / METRICS_FILE, _metrics_record(report))
+        (run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return report
 
 
-def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:
+def _write_model(run: Run) -> None:
+    new = run.folder / f"new-{MODEL_FILE}"
     try:
-        return FrameWindowDataset(
-            store,
-            input_frames=settings.input_frames,
-            predict_frames=settings.predict_frames,
-            frame_step=settings.frame_step,
-            window_stride=settings.window_stride,
-            lead_gap=settings.lead_gap,
-        )
+        run.model.save(new)
+    except (NotImplementedError, TypeError, ValueError) as exc:
+        # A model of the user's own need not be one that Keras can write whole.
+        what = " ".join(str(exc).split())[:200]
+        print(f"{MODEL_FILE} was left out, Keras cannot write it: {what}", file=sys.stderr)
+        new.unlink(missing_ok=True)
+    else:
+        new.replace(run.folder / MODEL_FILE)
+
+
+def _built(
+    dataset: FrameWindowDataset, settings: TrainSettings, devices: Any, run: Run | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The model, within the strategy of the devices, and its name and options."""
+    from framewin.models import MODELS, all_options, build_model
+
+    try:
+        if run is None:
+            options = all_options(settings.model, dataset.frame_format, settings.model_options)
+            options |= {"seed": settings.seed} if settings.model in MODELS else {}
+        else:
+            options = dict(run.model_options)
+        with devices.strategy.scope():
+            model = build_model(
+                settings.model,
+                settings.input_frames,
+                settings.output_frames,
+                dataset.frame_format,
+                options,
+                mixed_precision=settings.mixed_precision,
+            )
+    except ValueError as exc:
+        raise TrainingError(f"{settings.model} cannot be built: {exc}") from None
+    if settings.next_frame:
+        _refuse_a_look_ahead(model, dataset, settings)
+    return model, {"name": settings.model, "options": options}
+
+
+def _refuse_a_look_ahead(model: Any, dataset: FrameWindowDataset, settings: TrainSettings) -> None:
+    shape = (settings.input_frames, *dataset.frame_format.shape)
+    try:
+        ahead = look_ahead(model, shape, dtype=dataset.frame_format.dtype)
+    except ValueError as exc:
+        raise TrainingError(f"{settings.model} cannot be a next-frame model: {exc}") from None
+    if ahead is not None:
+        raise TrainingError(f"{settings.model} is not causal: {ahead}")
+
+
+def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:
+    """All windows; of a store with no-data pixels, with weights that leave these out."""
+    options: dict[str, Any] = {**settings.window, "cache": settings.cache}
+    try:
+        augment = augment_options(settings.augment)
+        dataset = FrameWindowDataset(store, **options)
+        if dataset.nodata is not None:
+            if settings.next_frame:
+                raise ValueError("next_frame cannot leave out pixels without data")
+            dataset = FrameWindowDataset(store, **options, sample_weight="nodata")
+        Augment(**augment).check(dataset.frame_format.shape, dataset.nodata)
     except ValueError as exc:
         raise TrainingError(f"{store} cannot be trained on: {exc}") from exc
+    return dataset
 
 
-def _split(
-    dataset: FrameWindowDataset, settings: TrainSettings
-) -> tuple[str, dict[str, FrameWindowDataset]]:
-    """By clip where two clips have windows, else by time; and which it was, in words."""
+def _parts_again(run: Run) -> dict[str, FrameWindowDataset]:
+    """The parts that the split file of a run holds."""
+    cache = run.settings.cache
+    names = ["train", "validation"] + ["test"] * (run.settings.test_share > 0)
+    parts = {name: run.dataset(name, cache=cache) for name in names}
+    if parts["train"].nodata is None:
+        return parts
+    return {name: run.dataset(name, cache=cache, sample_weight="nodata") for name in names}
+
+
+def _split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, SplitParts]:
+    """By clip where every part gets one with windows, else by time; and which it was, in words."""
     usable = sum(count > 0 for count in dataset.windows_per_clip().values())
-    share = settings.validation_share
+    held = {"validation": settings.validation_share}
+    held |= {"test": settings.test_share} if settings.test_share else {}
     try:
-        if usable > 1:
-            parts = dataset.split(_fractions(share), by="clip", seed=settings.seed)
-            used = len(parts["validation"].windows_per_clip())
-            return f"by clip, {used} of {usable} clips for validation", parts
-        share = max(share, _least_share(dataset))
-        parts = dataset.split(_fractions(share), by="time")
+        if usable > len(held):
+            parts = dataset.split(_fractions(held), by="clip", seed=settings.seed)
+            used = [f"{len(parts[name].windows_per_clip())} for {name}" for name in held]
+            return f"by clip, {' and '.join(used)} of {usable}", parts
+        least = _least_share(dataset, len(held))
+        held = {name: max(share, least) for name, share in held.items()}
+        parts = dataset.split(_fractions(held), by="time")
     except ValueError as exc:
-        raise TrainingError(f"{dataset.path} cannot be split: {exc}") from exc
-    left_out = f"{dataset.spec.span} frames before it left out"
-    return f"by time, last {share:.0%} for validation, {left_out}", parts
+        hint = "; or do without a test part (--test-share 0)" if "test" in held else ""
+        raise TrainingError(f"{dataset.path} cannot be split: {exc}{hint}") from exc
+    shares = [f"{share:.0%} for {name}" for name, share in held.items()]
+    left_out = f"{dataset.spec.span} frames before each left out"
+    return f"by time, the last {' and '.join(shares)}, {left_out}", parts
 
 
-def _fractions(validation_share: float) -> dict[str, float]:
-    return {"train": 1 - validation_share, "validation": validation_share}
+def _fractions(held: Mapping[str, float]) -> dict[str, float]:
+    return {"train": 1 - sum(held.values()), **held}
 
 
-def _least_share(dataset: FrameWindowDataset) -> float:
-    """Of a short clip, what a few validation windows need, but no more than half."""
+def _least_share(dataset: FrameWindowDataset, parts: int) -> float:
+    """Of a short clip, what a few windows need, but not so much that too little is trained on."""
     spec = dataset.spec
-    needed = spec.span + (FEWEST_VALIDATION_WINDOWS - 1) * spec.window_stride
-    return min(0.5, needed / max(1, dataset.clips.num_frames - spec.span))
-
-
-def _fit(
-    model: Any, parts: Mapping[str, FrameWindowDataset], run: Path, settings: TrainSettings
-) -> tuple[int, int]:
-    """Train and leave the best epoch's model in the run folder.
-
-    The untrained model repeats the last frame; it is scored and saved as epoch 0, so that a
-    training that never beats this baseline is not kept.
-
-    Returns:
-        The best epoch and the number of epochs trained.
-    """
-    keras = require("keras", extra="tensorflow")
-    train = _batches(parts["train"], settings, shuffle=True)
-    validation = _batches(parts["validation"], settings, shuffle=False)
-    steps = int(train.cardinality()) * settings.epochs
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            _learning_rates(settings.learning_rate, steps), global_clipnorm=GRADIENT_NORM
-        ),
-        loss="mse",
-        metrics=["mae"],
-        jit_compile=False,
-    )
-    # An optimizer without its variables could be saved, but not loaded again.
-    model.optimizer.build(model.trainable_variables)
-    untrained = model.evaluate(validation, verbose=0, return_dict=True)["loss"]
-    model.save(run / MODEL_FILE)
-    callbacks = [
-        keras.callbacks.ModelCheckpoint(
-            run / MODEL_FILE,
-            monitor="val_loss",
-            save_best_only=True,
-            initial_value_threshold=untrained,
-        ),
-        keras.callbacks.CSVLogger(run / HISTORY_FILE),
-        keras.callbacks.TensorBoard(run / LOG_FOLDER, write_graph=False),
-        keras.callbacks.TerminateOnNaN(),
-    ]
-    history = model.fit(
-        train,
-        validation_data=validation,
-        epochs=settings.epochs,
-        callbacks=callbacks,
-        shuffle=False,  # the dataset does it
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
-    losses = [untrained, *history.history.get("val_loss", [])]
-    if len(losses) <= settings.epochs or any(math.isnan(loss) for loss in losses):
-        raise TrainingError(
-            f"the loss became NaN in epoch {len(history.epoch)}; try a lower --learning-rate "
-            f"than {settings.learning_rate:g}"
-        )
-    return losses.index(min(losses)), len(history.epoch)
-
-
-def _batches(part: FrameWindowDataset, settings: TrainSettings, *, shuffle: bool) -> Any:
-    """Inputs as stored, for the model to scale, and targets in unit scale, for the loss."""
-    from framewin.adapters.tf_data import unit
-
-    batches = part.to_tf_dataset(
-        batch_size=settings.batch_size, shuffle=shuffle, seed=settings.seed
-    )
-    return batches.map(lambda inputs, targets: (inputs, unit(targets)))
-
-
-def _learning_rates(peak: float, steps: int) -> Any:
-    """Up to the peak in the first twentieth of the steps, then down along a cosine."""
-    keras = require("keras", extra="tensorflow")
-    warm_up = max(1, round(WARM_UP_SHARE * steps))
-    return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=FINAL_LEARNING_RATE_SHARE * peak,
-        decay_steps=max(1, steps - warm_up),
-        alpha=FINAL_LEARNING_RATE_SHARE,
-        warmup_target=peak,
-        warmup_steps=warm_up,
-    )
+    needed = spec.span + (FEWEST_WINDOWS - 1) * spec.window_stride
+    clips = dataset.clips
+    used = int(clips.clip_lengths.max()) - parts * spec.span
+    return min(MOST_HELD_BACK, needed / max(1, used))
 
 
 def _new_folder(path: Path) -> Path:
@@ -270,29 +332,53 @@ def _new_folder(path: Path) -> Path:
     return path
 
 
-def _run_record(dataset: FrameWindowDataset, settings: TrainSettings, split: str) -> dict[str, Any]:
+def _absolute(cache: str | None) -> str | None:
+    return cache if cache in (None, "memory") else str(Path(cache).resolve())
+
+
+def _versions() -> dict[str, str]:
     packages = ("tensorflow", "keras", "numpy")
     return {
-        "store": str(dataset.path.resolve()),
-        "frames": dataset.clips.num_frames,
-        "frame": str(dataset.frame_format),
-        "split": split,
-        "settings": asdict(settings),
-        "versions": {
-            "framewin": framewin.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in packages},
-        },
+        "framewin": framewin.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
     }
+
+
+def _say_what_begins(
+    model: Any,
+    parts: Mapping[str, FrameWindowDataset],
+    settings: TrainSettings,
+    devices: Any,
+    say: Say,
+) -> None:
+    from framewin.models import all_options
+
+    options = all_options(settings.model, parts["train"].frame_format, settings.model_options)
+    say(f"model {_in_words(settings.model, options)}; {model.count_params():,} weights")
+    left_over = len(parts["train"]) % settings.batch_size
+    if devices.count > 1 and left_over:
+        say(f"{devices.count} devices: the last {left_over} windows of each epoch are left out")
+
+
+def _in_words(name: str, options: Mapping[str, Any]) -> str:
+    given = [f"{key.replace('_', ' ')} {value}" for key, value in options.items() if key != "seed"]
+    return ", ".join([name, *given])
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _metrics_record(report: TrainReport) -> dict[str, Any]:
     evaluation = report.evaluation
     return {
-        "validation_windows": evaluation.windows,
+        "part": report.part,
+        "windows": evaluation.windows,
         "epochs": report.epochs,
         "best_epoch": report.best_epoch,
         "parameters": report.parameters,
+        "seconds": round(report.seconds, 3),
         "skill": evaluation.skill,
         "model": _finite(asdict(evaluation.model)),
         "last_frame": _finite(asdict(evaluation.last_frame)),
@@ -302,7 +388,3 @@ def _metrics_record(report: TrainReport) -> dict[str, Any]:
 def _finite(scores: dict[str, Any]) -> dict[str, Any]:
     """JSON has no infinity: the PSNR of a perfect forecast is written as null."""
     return {name: None if value == math.inf else value for name, value in scores.items()}
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")

@@ -14,8 +14,7 @@ from framewin.dataset import FrameWindowDataset, Window
 from framewin.errors import SourceError
 from framewin.forecast.figures import (
     BACKGROUND,
-    GIF_FRAME_MILLISECONDS,
-    GIF_LAST_FRAME_MILLISECONDS,
+    LAST_FRAME_SECONDS,
     Example,
     caption,
     marked,
@@ -23,6 +22,8 @@ from framewin.forecast.figures import (
     stack,
     strip,
 )
+from framewin.forecast.gif import gif_bytes
+from framewin.forecast.playback import SHOWN_SECONDS
 from framewin.metrics import to_unit
 from framewin.schema import TIME_UNITS, ClipTable
 
@@ -74,8 +75,9 @@ class WindowPicture:
             stack([*(caption(line, None) for line in self.title), caption(label, None), frame])
             for label, frame in zip(self._played_labels(), self.frames, strict=True)
         ]
-        durations = [GIF_FRAME_MILLISECONDS] * (len(pictures) - 1) + [GIF_LAST_FRAME_MILLISECONDS]
-        iio.imwrite(path, _same_size(pictures), extension=".gif", duration=durations, loop=0)
+        frames = _same_size(pictures)
+        held = [SHOWN_SECONDS] * (len(frames) - 1) + [SHOWN_SECONDS + LAST_FRAME_SECONDS]
+        path.write_bytes(gif_bytes(frames, held))
         return path
 
     def _played_labels(self) -> list[str]:

@@ -1,0 +1,246 @@
+"""Line charts of scores against lead time, as SVG for pages and as PNG.
+
+A chart is laid out once, as lines, dots and texts; two small painters draw them.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+WIDTH, HEIGHT = 520, 300
+"""Of a chart, in SVG's pixels."""
+LEFT, RIGHT, TOP, BOTTOM = 62, 16, 34, 42
+"""Between the chart's edge and its axes."""
+MOST_TICKS = 6
+FONT_SIZE = 12
+PNG_SCALE = 2
+"""Pixels of a PNG for one of SVG."""
+_SMOOTHING = 2
+
+INK, MUTED, GRID = "ink", "muted", "grid"
+"""Colours that depend on whether the page is light or dark."""
+PNG_COLOURS = {INK: "#1f2430", MUTED: "#5d6575", GRID: "#e3e6ec"}
+PNG_BACKGROUND = "#ffffff"
+COLOURS = ("#2f6fed", "#e07b39", "#2c9f6b", "#b04fc4", "#8a93a6", "#c9a227", "#d9485f", "#12a5b8")
+"""Of the series, in order; readable on white and on black."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line of a chart."""
+
+    label: str
+    values: tuple[float | None, ...]
+    """One per lead time; None, NaN and infinity are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Several series over the same lead times."""
+
+    title: str
+    leads: tuple[int, ...]
+    series: tuple[Series, ...]
+    from_zero: bool = False
+    """Whether the axis of values begins at 0."""
+
+
+class _Line(NamedTuple):
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float
+
+
+class _Dot(NamedTuple):
+    place: tuple[float, float]
+    colour: str
+    radius: float
+
+
+class _Text(NamedTuple):
+    place: tuple[float, float]
+    text: str
+    anchor: str
+    """`start`, `middle` or `end`."""
+    colour: str
+    bold: bool = False
+
+
+def svg(chart: Chart) -> str:
+    """A chart as an `<svg>` element whose colours are the CSS variables --ink, --muted, --grid."""
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{html.escape(chart.title)}" font-size="{FONT_SIZE}">'
+    ]
+    for item in _items(chart):
+        colour = item.colour if item.colour.startswith("#") else f"var(--{item.colour})"
+        if isinstance(item, _Line):
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in item.points)
+            parts.append(
+                f'<polyline points="{points}" fill="none" style="stroke:{colour}" '
+                f'stroke-width="{item.width}" stroke-linejoin="round"/>'
+            )
+        elif isinstance(item, _Dot):
+            (x, y) = item.place
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{item.radius}" style="fill:{colour}"/>'
+            )
+        else:
+            (x, y), weight = item.place, ' font-weight="600"' if item.bold else ""
+            parts.append(
+                f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{item.anchor}"{weight} '
+                f'style="fill:{colour}">{html.escape(item.text)}</text>'
+            )
+    return "\n".join([*parts, "</svg>"])
+
+
+def png(charts: Sequence[Chart], *, columns: int = 2) -> bytes:
+    """Charts side by side and below one another, with a legend of all series, on white."""
+    columns = min(columns, len(charts))
+    rows = -(-len(charts) // columns)
+    legend = _legend(charts[0], WIDTH * columns)
+    legend_height = legend[-1].place[1] + FONT_SIZE
+    scale = PNG_SCALE * _SMOOTHING
+    size = (WIDTH * columns, round(HEIGHT * rows + legend_height))
+    image = Image.new("RGB", (size[0] * scale, size[1] * scale), PNG_BACKGROUND)
+    draw = ImageDraw.Draw(image)
+    _paint(draw, legend, (0, 0), scale)
+    for place, chart in enumerate(charts):
+        corner = (place % columns * WIDTH, place // columns * HEIGHT + legend_height)
+        _paint(draw, _items(chart), corner, scale)
+    file = io.BytesIO()
+    small = (size[0] * PNG_SCALE, size[1] * PNG_SCALE)
+    image.resize(small, Image.Resampling.BOX).save(file, format="PNG")
+    return file.getvalue()
+
+
+def colour_of(place: int) -> str:
+    """Colour of a chart's series by its place."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers that cover a range, at most `MOST_TICKS` or one more.
+
+    >>> ticks(0, 0.0173)
+    [0.0, 0.005, 0.01, 0.015, 0.02]
+    """
+    spread = high - low or abs(high) or 1.0
+    rough = spread / (MOST_TICKS - 1)
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{count * step:.12g}") for count in range(first, max(last, first + 1) + 1)]
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
+    """Everything that is drawn, from back to front."""
+    known = [v for series in chart.series for v in series.values if v is not None and _known(v)]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    marks = ticks(0.0 if chart.from_zero else low, high)
+    across = np.linspace(LEFT, WIDTH - RIGHT, 2 * len(chart.leads) + 1)[1::2].tolist()
+
+    def height_of(value: float) -> float:
+        share = (value - marks[0]) / (marks[-1] - marks[0])
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    items: list[_Line | _Dot | _Text] = [
+        _Text((LEFT, 18), chart.title, "start", INK, bold=True),
+        _Text((WIDTH - RIGHT, HEIGHT - 8), "lead time, frames", "end", MUTED),
+    ]
+    for mark in marks:
+        y = height_of(mark)
+        items.append(_Line(((LEFT, y), (WIDTH - RIGHT, y)), GRID, 1))
+        items.append(_Text((LEFT - 8, y + 4), f"{mark:.6g}", "end", MUTED))
+    every = -(-len(chart.leads) // 16)
+    for x, lead in list(zip(across, chart.leads, strict=True))[::every]:
+        items.append(_Text((x, HEIGHT - BOTTOM + 18), f"{lead}", "middle", MUTED))
+    # The first series, the model, lies on top.
+    for place in reversed(range(len(chart.series))):
+        points = [
+            (x, height_of(value)) if value is not None and _known(value) else None
+            for x, value in zip(across, chart.series[place].values, strict=True)
+        ]
+        items += _drawn(points, colour_of(place), 3 if place == 0 else 1.8)
+    return items
+
+
+def _drawn(
+    points: list[tuple[float, float] | None], colour: str, width: float
+) -> list[_Line | _Dot | _Text]:
+    """Points joined where neighbours are known."""
+    found: list[_Line | _Dot | _Text] = []
+    run: list[tuple[float, float]] = []
+    for point in [*points, None]:
+        if point is not None:
+            run.append(point)
+            found.append(_Dot(point, colour, width))
+        elif len(run) > 1:
+            found.append(_Line(tuple(run), colour, width))
+        if point is None:
+            run = []
+    return found
+
+
+def _legend(chart: Chart, width: int) -> list[_Dot | _Text]:
+    font = _font(FONT_SIZE)
+    x, y = float(LEFT), 22.0
+    items: list[_Dot | _Text] = []
+    for place, series in enumerate(chart.series):
+        needed = font.getlength(series.label) + 34
+        if x + needed > width and x > LEFT:
+            x, y = float(LEFT), y + 20
+        items.append(_Dot((x, y - 4), colour_of(place), 5))
+        items.append(_Text((x + 11, y), series.label, "start", INK))
+        x += needed
+    return items
+
+
+def _paint(
+    draw: ImageDraw.ImageDraw,
+    items: Sequence[_Line | _Dot | _Text],
+    corner: tuple[float, float],
+    scale: int,
+) -> None:
+    def at(place: tuple[float, float]) -> tuple[float, float]:
+        return ((corner[0] + place[0]) * scale, (corner[1] + place[1]) * scale)
+
+    for item in items:
+        colour = PNG_COLOURS.get(item.colour, item.colour)
+        if isinstance(item, _Line):
+            points = [at(point) for point in item.points]
+            draw.line(points, fill=colour, width=round(item.width * scale), joint="curve")
+        elif isinstance(item, _Dot):
+            (x, y), radius = at(item.place), item.radius * scale
+            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+        else:
+            anchor = {"start": "ls", "middle": "ms", "end": "rs"}[item.anchor]
+            font = _font(FONT_SIZE * scale)
+            stroke = scale // 4 if item.bold else 0
+            draw.text(
+                at(item.place),
+                item.text,
+                colour,
+                font,
+                anchor,
+                stroke_width=stroke,
+                stroke_fill=colour,
+            )
+
+
+def _font(size: float) -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(size=size)
+    assert isinstance(font, ImageFont.FreeTypeFont)
+    return font

@@ -1,0 +1,414 @@
+"""The training loop: steps, validation, checkpoints, and when to stop.
+
+A step depends on the checkpointed state and the step's number only, so that a run that was
+killed goes on to the same weights; with `minutes` it also depends on the clock.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from framewin.adapters.tf_data import unit
+from framewin.augment import Augment
+from framewin.dataset import FrameWindowDataset
+from framewin.errors import TrainingError
+from framewin.forecast import boards
+from framewin.forecast.checkpoints import TrainProgress, load_checkpoint, save_checkpoint
+from framewin.forecast.devices import Devices
+from framewin.forecast.losses import LOSS_FUNCTIONS
+from framewin.forecast.runs import (
+    CHECKPOINT_FILE,
+    HISTORY_FILE,
+    LOG_FOLDER,
+    WEIGHTS_FILE,
+    save_weights,
+)
+from framewin.forecast.settings import TrainSettings, augment_options
+from framewin.optional import require
+from framewin.stores import durable
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+else:
+    tf = require("tensorflow", extra="tensorflow")
+    keras = require("keras", extra="tensorflow")
+
+WARM_UP_SHARE = 0.05
+FINAL_LEARNING_RATE_SHARE = 0.02
+AVERAGE_KEEPS = 0.99
+"""Share of the averaged weights that a step keeps."""
+TIMED_STEPS = 4
+WINDOWS_NAMED_IN_ERRORS = 8
+
+Say = Callable[[str], None]
+
+
+class Fit:
+    """One training: a model, its optimizer, and where it stands."""
+
+    def __init__(
+        self,
+        model: Any,
+        parts: Mapping[str, FrameWindowDataset],
+        run: Path,
+        settings: TrainSettings,
+        devices: Devices,
+        say: Say,
+    ) -> None:
+        """Make the optimizer and the step; nothing is trained yet.
+
+        Args:
+            model: Built within the strategy of `devices`.
+            parts: Windows of `train` and `validation`.
+            run: The run folder, which is there.
+            settings: How to train.
+            devices: Where.
+            say: Called with lines of progress.
+        """
+        self.model, self.parts, self.run = model, parts, run
+        self.settings, self.devices, self.say = settings, devices, say
+        self.writes = devices.worker == 0
+        self.progress = TrainProgress()
+        self._loss = LOSS_FUNCTIONS[settings.loss]
+        with devices.strategy.scope():
+            self._optimizer = _optimizer(settings)
+            self._optimizer.build(model.trainable_variables)
+            # Averages of the weights over the last steps, which are what is scored and kept.
+            self._averages = [
+                tf.Variable(weight.value, trainable=False) for weight in model.trainable_variables
+            ]
+        self._step = self._make_step()
+        self._score = self._make_score()
+        self._board = boards.Board(run / LOG_FOLDER) if self.writes else None
+        self._saved_at = 0.0
+        self.steps_per_epoch = self._schedule().num_batches
+
+    def resume(self) -> None:
+        """Go back to the checkpoint.
+
+        Raises:
+            TrainingError: There is none, or it is not of this run.
+        """
+        shapes = {
+            name: [(tuple(each.shape), each.dtype) for each in group]
+            for name, group in self._state().items()
+        }
+        self.progress, arrays = load_checkpoint(self.run / CHECKPOINT_FILE, shapes)
+        self._set_state(arrays)
+        self._saved_at = self.progress.seconds
+        self.say(f"resumed in epoch {self.progress.epoch + 1}, step {self.progress.step}")
+
+    def begin(self) -> None:
+        """Score the untrained model, which is kept until one is better."""
+        self.progress.best_loss = self.validation_loss()
+        self._keep_weights()
+        self._save()
+
+    def say_waiting(self) -> None:
+        """Measure, on steps that are taken back, how long a step waits for its data."""
+        before = self._state()
+        waited = total = 0.0
+        batches = iter(self._train_batches(0, 0).repeat())
+        for number in range(TIMED_STEPS + 1):
+            started = time.perf_counter()
+            batch = next(batches)
+            got = time.perf_counter()
+            float(self._step(*self.devices.dealt(batch)))
+            # The first one compiles.
+            if number:
+                waited += got - started
+                total += time.perf_counter() - started
+        self._set_state(before)
+        share, each = waited / total, total / TIMED_STEPS
+        self.say(f"a step takes {each:.3g} s, of which {share:.0%} is waiting for data")
+
+    def train(self) -> None:
+        """Train until epochs, minutes or patience end it; then the best weights are on disk.
+
+        Raises:
+            TrainingError: The loss is no finite number.
+        """
+        self._started = time.perf_counter() - self.progress.seconds
+        batches = None
+        while not self.progress.finished:
+            # A checkpoint may lie between the last step of an epoch and its end.
+            if self.progress.step < self.steps_per_epoch:
+                if batches is None:
+                    batches = self._train_batches(self.progress.epoch, self.progress.step)
+                self._train_epoch(batches)
+            self._end_epoch()
+        if self._board is not None:
+            self._board.close()
+
+    def _train_epoch(self, batches: Any) -> None:
+        for batch in batches:
+            self.progress.rate = self._learning_rate()
+            self._optimizer.learning_rate = self.progress.rate
+            loss = float(self._step(*self.devices.dealt(batch)))
+            if not math.isfinite(loss):
+                raise TrainingError(self._no_number(loss))
+            self.progress.loss_sum += loss
+            self.progress.step += 1
+            self.progress.seconds = time.perf_counter() - self._started
+            if self._out_of_time():
+                return
+            if self.progress.seconds - self._saved_at >= 60 * self.settings.checkpoint_minutes:
+                self._save()
+
+    def _end_epoch(self) -> None:
+        """Score, record, keep the weights if they are the best, and see whether that is all."""
+        now = self.progress
+        loss = now.loss_sum / max(1, now.step)
+        validation = self.validation_loss()
+        now.epoch, now.step, now.loss_sum = now.epoch + 1, 0, 0.0
+        better = validation < now.best_loss
+        if better:
+            now.best_loss, now.best_epoch = validation, now.epoch
+            self._keep_weights()
+        now.seconds = time.perf_counter() - self._started
+        row = {"epoch": now.epoch, "loss": loss, "val_loss": validation}
+        row |= {"learning_rate": now.rate, "seconds": round(now.seconds, 3)}
+        now.history.append(row)
+        now.finished = self._is_over()
+        self._record(better)
+        self._save()
+
+    def _is_over(self) -> bool:
+        now, patience = self.progress, self.settings.patience
+        most = self.settings.most_epochs
+        waited = now.epoch - now.best_epoch
+        return (
+            self._out_of_time()
+            or (most is not None and now.epoch >= most)
+            or (patience > 0 and waited >= patience)
+        )
+
+    def _out_of_time(self) -> bool:
+        minutes = self.settings.minutes
+        return minutes is not None and self.progress.seconds >= 60 * minutes
+
+    def _learning_rate(self) -> float:
+        """Up to the peak in the first twentieth of the training, then down along a cosine."""
+        now, peak = self.progress, self.settings.learning_rate
+        done = now.epoch * self.steps_per_epoch + now.step
+        shares = []
+        if self.settings.most_epochs is not None:
+            shares.append(done / (self.settings.most_epochs * self.steps_per_epoch))
+        if self.settings.minutes is not None:
+            shares.append(now.seconds / (60 * self.settings.minutes))
+        return peak * learning_rate_share(max(shares))
+
+    def _record(self, better: bool) -> None:
+        row = self.progress.history[-1]
+        mark = ", the best so far" if better else ""
+        self.say(
+            f"epoch {row['epoch']}: loss {row['loss']:.5g}, validation {row['val_loss']:.5g}"
+            f"{mark}, {row['seconds']:.0f} s"
+        )
+        if self._board is None:
+            return
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(row), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.progress.history)
+        durable.write_whole(self.run / HISTORY_FILE, text.getvalue().encode())
+        names = ("loss", "val_loss", "learning_rate")
+        self._board.scalars({name: row[name] for name in names}, int(row["epoch"]))
+        if better and not self.settings.next_frame:
+            self._board.forecasts(self._shown(), int(row["epoch"]))
+
+    def _shown(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, truth and forecasts of some validation windows, unit scale."""
+        part = self.parts["validation"]
+        windows = np.linspace(0, len(part) - 1, min(boards.SHOWN, len(part))).astype(int)
+        inputs, targets = part.batch(windows.tolist())[:2]
+        with self._averaged():
+            forecasts = np.asarray(self.model(tf.constant(inputs), training=False))
+        return unit(tf.constant(inputs)).numpy(), unit(tf.constant(targets)).numpy(), forecasts
+
+    def validation_loss(self) -> float:
+        """Mean over all validation windows, of the averaged weights.
+
+        Raises:
+            TrainingError: It is no finite number.
+        """
+        part, losses = self.parts["validation"], []
+        with self._averaged():
+            for batch in _batches(part, self.settings, batch_size=self.settings.batch_size):
+                losses += self._score(*batch).numpy().astype(float).tolist()
+        broken = [window for window, loss in enumerate(losses) if not math.isfinite(loss)]
+        if broken:
+            where = f"the validation loss became {losses[broken[0]]} in epoch {self.progress.epoch}"
+            raise TrainingError(self._blamed(where, "validation", broken[:1]))
+        return math.fsum(losses) / len(part)
+
+    def _make_step(self) -> Any:
+        model, optimizer, replicas = self.model, self._optimizer, self.devices.count
+        limit, loss_of = self.settings.clip_norm, self._loss
+
+        def replica(inputs: Any, targets: Any, *weights: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(loss_of(targets, model(inputs, training=True), *weights))
+                share = loss / replicas
+            gradients = tape.gradient(share, model.trainable_variables)
+            if replicas > 1:
+                # The norm is of all devices together; the optimizer adds them up once more.
+                gradients = tf.distribute.get_replica_context().all_reduce("SUM", gradients)
+            gradients, _ = tf.clip_by_global_norm(gradients, limit)
+            gradients = [gradient / replicas for gradient in gradients]
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return share
+
+        def step(*batch: Any) -> Any:
+            shares = self.devices.strategy.run(replica, args=batch)
+            # A new average would stay near the first weights for long.
+            done = tf.cast(optimizer.iterations.value, tf.float32)
+            keep = tf.minimum(AVERAGE_KEEPS, (1 + done) / (10 + done))
+            for average, weight in zip(self._averages, model.trainable_variables, strict=True):
+                average.assign(keep * average + (1 - keep) * weight.value)
+            return self.devices.strategy.reduce("SUM", shares, axis=None)
+
+        return tf.function(step, reduce_retracing=True, jit_compile=False)
+
+    def _make_score(self) -> Any:
+        def score(inputs: Any, targets: Any, *weights: Any) -> Any:
+            return self._loss(targets, self.model(inputs, training=False), *weights)
+
+        return tf.function(score, reduce_retracing=True, jit_compile=False)
+
+    def _averaged(self) -> Swapped:
+        return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)
+
+    def _schedule(self) -> Any:
+        return self.parts["train"].schedule(**_order(self.settings, self.devices))
+
+    def _train_batches(self, epoch: int, step: int) -> Any:
+        options = augment_options(self.settings.augment)
+        return _batches(
+            self.parts["train"],
+            self.settings,
+            **_order(self.settings, self.devices),
+            augment=Augment(**options) if options else None,
+            start_epoch=epoch,
+            start_step=step,
+        )
+
+    def _state(self) -> dict[str, list[np.ndarray]]:
+        groups = {
+            "model": self.model.variables,
+            "optimizer": self._optimizer.variables,
+            "average": self._averages,
+        }
+        return {name: [each.numpy() for each in group] for name, group in groups.items()}
+
+    def _set_state(self, arrays: Mapping[str, list[np.ndarray]]) -> None:
+        groups = (self.model.variables, self._optimizer.variables, self._averages)
+        for name, group in zip(("model", "optimizer", "average"), groups, strict=True):
+            for variable, value in zip(group, arrays[name], strict=True):
+                variable.assign(value)
+
+    def _save(self) -> None:
+        self._saved_at = self.progress.seconds
+        if self.writes:
+            save_checkpoint(self.run / CHECKPOINT_FILE, self.progress, self._state())
+
+    def _keep_weights(self) -> None:
+        if self.writes:
+            with self._averaged():
+                save_weights(self.model, self.run / WEIGHTS_FILE)
+
+    def _no_number(self, loss: float) -> str:
+        """Which batch it was, and what to do about it."""
+        now = self.progress
+        windows = self._schedule().windows(now.epoch, now.step).tolist()
+        where = f"the loss became {loss} in epoch {now.epoch + 1}, step {now.step + 1}"
+        return self._blamed(where, "train", windows)
+
+    def _blamed(self, where: str, name: str, windows: list[int]) -> str:
+        """The window that holds what is no number, or else the learning rate."""
+        part = self.parts[name]
+        for window in windows:
+            frames = np.concatenate(part.batch([window])[:2], axis=1)
+            if not np.isfinite(frames).all():
+                source = part.window(window)
+                return (
+                    f"{where}: window {window} of the {name} part ({source.clip} from frame "
+                    f"{source.input_frame_numbers[0]}) holds values that are no numbers; say which "
+                    "value is no data when converting (--nodata), or leave them out"
+                )
+        some = ", ".join(map(str, windows[:WINDOWS_NAMED_IN_ERRORS]))
+        return (
+            f"{where}, with the windows {some} of the {name} part; try a lower --learning-rate "
+            f"than {self.settings.learning_rate:g}"
+        )
+
+
+class Swapped:
+    """Variables with the values of others, for the time of a `with` block."""
+
+    def __init__(self, variables: list[Any], values: list[Any]) -> None:
+        self._variables, self._values = variables, values
+
+    def __enter__(self) -> None:
+        self._own = [variable.numpy() for variable in self._variables]
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value.numpy())
+
+    def __exit__(self, *_: object) -> None:
+        for variable, value in zip(self._variables, self._own, strict=True):
+            variable.assign(value)
+
+
+def learning_rate_share(done: float) -> float:
+    """Share of the peak after a share of the training.
+
+    >>> [round(learning_rate_share(done), 3) for done in (0, 0.025, 0.05, 0.525, 1)]
+    [0.02, 0.51, 1.0, 0.51, 0.02]
+    """
+    low = FINAL_LEARNING_RATE_SHARE
+    if done < WARM_UP_SHARE:
+        return low + (1 - low) * done / WARM_UP_SHARE
+    along = min(1.0, (done - WARM_UP_SHARE) / (1 - WARM_UP_SHARE))
+    return low + (1 - low) * (1 + math.cos(math.pi * along)) / 2
+
+
+def _optimizer(settings: TrainSettings) -> Any:
+    if settings.weight_decay == 0:
+        return keras.optimizers.Adam(settings.learning_rate)
+    optimizer = keras.optimizers.AdamW(settings.learning_rate, weight_decay=settings.weight_decay)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "lead_mix"])
+    return optimizer
+
+
+def _order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
+    """How the training windows are dealt into batches."""
+    return {
+        "batch_size": settings.batch_size // devices.workers,
+        "shuffle": True,
+        "seed": settings.seed,
+        # A last batch of a few windows would leave some device without any.
+        "drop_remainder": devices.count > 1,
+        "shard": (devices.worker, devices.workers),
+    }
+
+
+def _batches(part: FrameWindowDataset, settings: TrainSettings, **options: Any) -> Any:
+    """Inputs as stored, for the model to scale, targets in unit scale, and perhaps weights."""
+    batches = part.to_tf_dataset(**options)
+    if settings.next_frame:
+        return batches.map(
+            lambda inputs, targets: (
+                inputs,
+                unit(tf.concat([inputs[:, 1:], targets[:, :1]], axis=1)),
+            )
+        )
+    return batches.map(lambda inputs, targets, *weights: (inputs, unit(targets), *weights))

@@ -1,0 +1,130 @@
+"""Frames of a store, or of files that need not be converted first, in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from framewin.conversion.clips import read_info
+from framewin.conversion.plan import ConversionPlan, check_formats, draft_conversion
+from framewin.conversion.read import FrameReader
+from framewin.conversion.settings import ConvertSettings
+from framewin.errors import SourceError, StoreError
+from framewin.schema import StoreMeta
+from framewin.sources.info import STORE_KIND, ReadOptions
+from framewin.stores import SUFFIXES, Store, open_store
+
+OF_ONE_SOURCE = ("include", "exclude", "on_error")
+"""Settings of a conversion that are about its files, not about what frames become."""
+
+
+class FramesInTurn(Protocol):
+    """Frames with their clips, which are read once, from the first to the last."""
+
+    meta: StoreMeta
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """Rows [begin, end), (n, H, W, C); none of them before a row that was read already."""
+
+
+class StoreFrames:
+    """The frames of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._frames = store.frames
+        self.meta = store.meta
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """See `FramesInTurn`."""
+        return self._frames.take(np.arange(begin, end))
+
+
+class SourceFrames:
+    """Frames of files, decoded and brought to the form that a store's frames have."""
+
+    def __init__(self, plan: ConversionPlan) -> None:
+        self._reader = FrameReader(plan)
+        self._done = 0
+        self.meta = plan.meta
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """See `FramesInTurn`."""
+        if begin > self._done:
+            self._reader.skip(self._done, begin)
+        form = self.meta.frame_format
+        frames = np.empty((end - begin, *form.shape), form.dtype)
+        self._reader.read(begin, end, frames)
+        self._done = end
+        return frames
+
+
+def open_frames(source: Path, trained_on: Path) -> FramesInTurn:
+    """Open a store, or list what `framewin convert` would, with the settings of another store.
+
+    Args:
+        source: A store of framewin, a folder of frames or clips, or a file that is a clip.
+        trained_on: The store whose settings say what becomes of frames that are no store's.
+
+    Raises:
+        SourceError: Frames are missing, damaged, or in doubt.
+        StoreError: A store that cannot be read.
+    """
+    if _is_store(source):
+        return StoreFrames(open_store(source))
+    try:
+        settings = _settings(open_store(trained_on, cache_bytes=0).meta.conversion)
+    except StoreError as exc:
+        raise StoreError(
+            f"how {source} is to be read stands in the store that was trained on: {exc}"
+        ) from exc
+    plan = draft_conversion(source, trained_on, settings, new_dest=False)
+    if any(found != plan.formats[0] for found in plan.formats):
+        check_formats(plan)
+    return SourceFrames(plan)
+
+
+def input_windows(
+    frames: FramesInTurn, starts: np.ndarray, offsets: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Frames of windows that begin at increasing rows, each row read once.
+
+    Args:
+        frames: Where they are.
+        starts: First row of each window, (n,), increasing.
+        offsets: Of a window's frames from its first, (T_in,), increasing from 0.
+
+    Yields:
+        Stored dtype, (T_in, H, W, C).
+    """
+    span = int(offsets[-1]) + 1
+    first, held = 0, np.empty((0, *frames.meta.frame_format.shape), frames.meta.frame_format.dtype)
+    for start in starts.tolist():
+        held = held[start - first :]
+        first = start
+        if len(held) < span:
+            held = np.concatenate([held, frames.read(first + len(held), first + span)])
+        yield held[offsets]
+
+
+def _is_store(path: Path) -> bool:
+    if path.suffix.lower() not in SUFFIXES or not path.exists():
+        return False
+    try:
+        return read_info(str(path), ReadOptions()).kind == STORE_KIND
+    except SourceError:
+        # Not one of framewin's; what is wrong with it is said when it is read.
+        return False
+
+
+def _settings(recorded: Any) -> ConvertSettings:
+    known = {field.name for field in fields(ConvertSettings)} - {*OF_ONE_SOURCE}
+    chosen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in recorded.items()
+        if name in known
+    }
+    return ConvertSettings(**chosen)

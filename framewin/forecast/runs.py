@@ -1,0 +1,293 @@
+"""The folder of a training run: what is in it, and how it is read again.
+
+    run.json          store, model, settings, versions
+    split.json        which clips or frames were for training, validation and test
+    model.weights.h5  weights of the best epoch; all that framewin itself loads
+    model.keras       the same model whole, for `keras.models.load_model`
+    history.csv       losses of each epoch
+    logs/             curves and pictures for TensorBoard
+    checkpoint.npz    only while training is not finished
+
+A run may come from someone else: its JSON is checked, its weights must be plain arrays of the
+shapes that the model has, and nothing in it is unpickled or executed. Only where `run.json` names
+a model of the user's own, `package.module:build`, that module is imported from Python's path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from framewin.dataset import FrameWindowDataset
+from framewin.errors import FormatVersionError, StoreError, TrainingError
+from framewin.forecast.settings import TrainSettings
+from framewin.schema import FrameFormat
+from framewin.stores import durable
+
+RUN_FORMAT = 1
+RUN_FILE = "run.json"
+SPLIT_FILE = "split.json"
+WEIGHTS_FILE = "model.weights.h5"
+MODEL_FILE = "model.keras"
+HISTORY_FILE = "history.csv"
+METRICS_FILE = "metrics.json"
+LOG_FOLDER = "logs"
+CHECKPOINT_FILE = "checkpoint.npz"
+MOST_SPARE_WEIGHTS = 1000
+"""Values in a weights file beyond those of the model: Keras adds some numbers of its own."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run on disk; made by `load_run`."""
+
+    folder: Path
+    settings: TrainSettings
+    store: Path
+    """The store it was trained on."""
+    identity: str
+    """Of that store, as it was then."""
+    frame_format: FrameFormat
+    """Of the frames that the model takes."""
+    model_name: str
+    """One of `framewin.models.MODELS`, or `package.module:build`."""
+    model_options: Mapping[str, Any]
+    """What the model was built with."""
+    record: Mapping[str, Any]
+    """All of run.json."""
+
+    @cached_property
+    def model(self) -> Any:
+        """The Keras model with the weights of the best epoch, built when it is first used.
+
+        Raises:
+            TrainingError: The weights are missing or not those of this model, or the module of a
+                user's own model cannot be imported.
+        """
+        from framewin.models import build_model
+
+        model = build_model(
+            self.model_name,
+            self.settings.input_frames,
+            self.settings.output_frames,
+            self.frame_format,
+            self.model_options,
+            mixed_precision=self.settings.mixed_precision,
+        )
+        load_weights(model, self.folder / WEIGHTS_FILE)
+        return model
+
+    def forecaster(self, horizon: int | None = None) -> Any:
+        """The model as something with `predict_on_batch`, for any number of frames ahead.
+
+        Args:
+            horizon: Frames to forecast, as many as it was trained for by default; see
+                `framewin.forecast.rollout.Forecaster`.
+        """
+        from framewin.forecast.rollout import Forecaster
+
+        return Forecaster(
+            self.model,
+            horizon or self.settings.predict_frames,
+            self.frame_format,
+            output_frames=self.settings.output_frames,
+            next_frame=self.settings.next_frame,
+            lead_gap=self.settings.lead_gap,
+        )
+
+    def dataset(
+        self,
+        part: str | None = "test",
+        store: str | Path | None = None,
+        *,
+        predict_frames: int | None = None,
+        cache: str | Path | None = None,
+        sample_weight: Literal["nodata"] | None = None,
+    ) -> FrameWindowDataset:
+        """Windows as in training.
+
+        Args:
+            part: `"train"`, `"validation"` or `"test"`; None for all windows.
+            store: Another store, of which all windows are given; by default the store that was
+                trained on, which must not have changed since.
+            predict_frames: Frames to compare a forecast with, if not as many as in training.
+            cache: As for `FrameWindowDataset`.
+            sample_weight: As for `FrameWindowDataset`.
+
+        Raises:
+            StoreError: A store or split that is missing or cannot be read, or the store changed.
+            TrainingError: No such part, or frames of another format than the model takes.
+        """
+        window: dict[str, Any] = {**self.settings.window, "sample_weight": sample_weight}
+        window["predict_frames"] = predict_frames or window["predict_frames"]
+        path = self.store if store is None else Path(store)
+        # Without the cache, which would be filled twice.
+        whole = _opened(path, window)
+        window["cache"] = cache
+        if store is None and whole.identity != self.identity:
+            raise StoreError(
+                f"{path} has changed since {self.folder} was trained on it, so its split is void; "
+                "give the store explicitly to use all its windows"
+            )
+        if whole.frame_format != self.frame_format:
+            raise TrainingError(
+                f"{path} has frames of {whole.frame_format}, the model of {self.folder} takes "
+                f"{self.frame_format}"
+            )
+        if part is None or whole.identity != self.identity:
+            return whole if cache is None else _opened(path, window)
+        return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
+
+
+def _opened(path: Path, options: dict[str, Any]) -> FrameWindowDataset:
+    try:
+        return FrameWindowDataset(path, **options)
+    except ValueError as exc:
+        raise TrainingError(str(exc)) from None
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read a run folder; the model and the windows are opened when they are asked for.
+
+    Raises:
+        StoreError: No such folder, or its run.json is missing or damaged.
+        FormatVersionError: It was written by a newer framewin.
+    """
+    folder = Path(folder)
+    record = _read_record(folder)
+    try:
+        return Run(
+            folder=folder,
+            settings=TrainSettings.from_record(record["settings"]),
+            store=Path(record["store"]),
+            identity=str(record["identity"]),
+            frame_format=FrameFormat(**record["frame"]),
+            model_name=str(record["model"]["name"]),
+            model_options=dict(record["model"]["options"]),
+            record=record,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        reason = f"lacks {exc}" if isinstance(exc, KeyError) else str(exc)
+        raise StoreError(f"{folder / RUN_FILE} is damaged: {reason}") from None
+
+
+def _read_record(folder: Path) -> Any:
+    path = folder / RUN_FILE
+    if not path.is_file():
+        what = "has no run.json" if folder.is_dir() else "does not exist"
+        raise StoreError(f"{folder} {what}; expected a run folder made by framewin train")
+    try:
+        record = json.loads(path.read_text())
+        version = record["format"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
+        raise StoreError(f"{path} is not the record of a run ({type(exc).__name__})") from None
+    if version != RUN_FORMAT:
+        raise FormatVersionError(
+            f"{path} has format {version!r}, this framewin reads {RUN_FORMAT}; update it"
+        )
+    return record
+
+
+def run_record(
+    dataset: FrameWindowDataset,
+    settings: TrainSettings,
+    model: Mapping[str, Any],
+    versions: Mapping[str, str],
+    split: str,
+) -> dict[str, Any]:
+    """What `run.json` holds.
+
+    Args:
+        dataset: The windows that the run is made of.
+        settings: How it is trained.
+        model: `name` and `options` of the model, nothing left open.
+        versions: Package to version.
+        split: How the parts were kept apart, in words.
+    """
+    frame = {f.name: getattr(dataset.frame_format, f.name) for f in fields(FrameFormat)}
+    return {
+        "format": RUN_FORMAT,
+        "store": str(dataset.path.resolve()),
+        "identity": dataset.identity,
+        "frames": dataset.clips.num_frames,
+        "frame": frame,
+        "model": dict(model),
+        "split": split,
+        "settings": asdict(settings),
+        "versions": dict(versions),
+    }
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON file that is there whole or as it was before."""
+    durable.write_whole(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+
+
+def save_weights(model: Any, path: Path) -> None:
+    """Write a model's weights so that the file is there whole or as it was before."""
+    new = path.with_name(f"new-{path.name}")
+    model.save_weights(new)
+    durable.sync(new)
+    new.replace(path)
+    durable.sync(path.parent)
+
+
+def load_weights(model: Any, path: Path) -> None:
+    """Give a model the weights of a file that need not be trusted.
+
+    Raises:
+        TrainingError: No such file, one that holds anything but plain arrays, or one whose
+            arrays are not those of the model.
+    """
+    if not path.is_file():
+        raise TrainingError(f"{path} does not exist, so the run has no weights")
+    expected = sum(int(np.prod(weight.shape)) for weight in model.variables)
+    try:
+        with h5py.File(path, "r") as file:
+            found = _plain_values(file, set())
+    except (OSError, RuntimeError, KeyError, ValueError) as exc:
+        raise TrainingError(f"{path} is not a file of weights: {_line(exc)}") from None
+    if found > expected + MOST_SPARE_WEIGHTS:
+        raise TrainingError(f"{path} holds {found:,} values, the model has {expected:,}")
+    try:
+        model.load_weights(path)
+    except (ValueError, OSError, KeyError, TypeError, RuntimeError) as exc:
+        raise TrainingError(f"{path} does not hold this model's weights: {_line(exc)}") from None
+
+
+def _plain_values(group: h5py.Group, seen: set[int]) -> int:
+    """Number of values in a group, all of whose members are groups and plain arrays of numbers."""
+    values = 0
+    for name in group:
+        where = f"{group.name.rstrip('/')}/{name}"
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ValueError(f"{where} is a link")
+        item = group[name]
+        address = h5py.h5o.get_info(item.id).addr
+        # A group that holds itself would never end.
+        if address in seen:
+            raise ValueError(f"{where} is there twice")
+        seen.add(address)
+        if isinstance(item, h5py.Group):
+            values += _plain_values(item, seen)
+        elif not isinstance(item, h5py.Dataset) or not _is_plain(item):
+            raise ValueError(f"{where} is not a plain array of numbers")
+        else:
+            values += item.size or 0
+    return values
+
+
+def _is_plain(item: h5py.Dataset) -> bool:
+    stored_here = not item.external and not item.is_virtual
+    return bool(stored_here and item.chunks is None and item.dtype.kind in "fiub")
+
+
+def _line(exc: Exception) -> str:
+    return " ".join(str(exc).split())[:200]

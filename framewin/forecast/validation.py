@@ -1,0 +1,68 @@
+"""A predictor beside the last-frame baseline, as training reports it, with examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from framewin.dataset import FrameWindowDataset
+from framewin.forecast.figures import Example
+from framewin.forecast.scoring import MODEL, forecast, score_windows, without_nan
+from framewin.metrics import Scores, to_unit
+from framewin.schema import shown_number
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A predictor and the baseline, scored on the same windows."""
+
+    windows: int
+    model: Scores
+    last_frame: Scores
+
+    @property
+    def skill(self) -> float:
+        """Share of the baseline's mean squared error that the model removes."""
+        return self.model.skill(self.last_frame)
+
+
+def evaluate(model: Any, dataset: FrameWindowDataset, *, batch_size: int = 8) -> Evaluation:
+    """Score a predictor on all windows of a dataset.
+
+    Args:
+        model: Anything with `predict_on_batch` from (B, T_in, H, W, C) in the stored dtype to
+            (B, T_out, H, W, C) in unit scale. Forecasts of integers are clipped to their dtype.
+        dataset: The windows, none of which the model was trained on.
+        batch_size: Windows per forecast.
+    """
+    found = score_windows(model, dataset, batch_size=batch_size).total
+    return Evaluation(len(dataset), found[MODEL], found["persistence"])
+
+
+def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Example]:
+    """Windows spread evenly over a dataset, with their forecasts."""
+    count = min(count, len(dataset))
+    windows = np.linspace(0, len(dataset) - 1, count + 2)[1:-1].round().astype(int)
+    return examples_of(model, dataset, windows.tolist())
+
+
+def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int]) -> list[Example]:
+    """Some windows with their forecasts."""
+    inputs, targets = dataset.batch(windows)[:2]
+    forecasts = forecast(model, without_nan(inputs))
+    return [
+        Example(title_of(dataset, window), to_unit(i), to_unit(t), f)
+        for window, i, t, f in zip(windows, inputs, targets, forecasts, strict=True)
+    ]
+
+
+def title_of(dataset: FrameWindowDataset, window: int) -> str:
+    """A window's clip and the numbers, or times, of its predicted frames."""
+    source = dataset.window(window)
+    ends = (source.predict_frame_numbers[0], source.predict_frame_numbers[-1])
+    first, last = (shown_number(number, dataset.clips.time_unit) for number in ends)
+    what = "frames" if dataset.clips.time_unit is None else "times"
+    return f"{source.clip}, {what} {first} to {last}"

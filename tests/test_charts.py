@@ -1,0 +1,69 @@
+"""Charts: round ticks that cover the values, and two painters that draw the same."""
+
+from __future__ import annotations
+
+import io
+import math
+from xml.etree import ElementTree
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from framewin.forecast import charts
+from framewin.forecast.charts import Chart, Series, colour_of, png, svg, ticks
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-9)
+
+
+def two_lines(values: tuple[float | None, ...]) -> Chart:
+    return Chart(
+        "MSE <per> pixel & more", (1, 2, 3), (Series("model", values), Series("b", (1, 2, 3)))
+    )
+
+
+@given(NUMBERS, NUMBERS)
+def test_ticks_cover_the_range(one: float, other: float) -> None:
+    """A few of them, evenly apart, with nothing of the range outside."""
+    low, high = min(one, other), max(one, other)
+    if high - low < 1e-6 * max(abs(low), abs(high)):
+        high = low
+    found = ticks(low, high)
+    slack = 1e-6 * (found[-1] - found[0])
+    assert found[0] <= low + slack
+    assert high <= found[-1] + slack
+    assert 2 <= len(found) <= charts.MOST_TICKS + 1
+    assert np.allclose(np.diff(found), found[1] - found[0])
+
+
+def test_svg_is_whole_and_escaped() -> None:
+    """An XML parser takes it; a value that is missing breaks the line."""
+    root = ElementTree.fromstring(svg(two_lines((0.5, None, math.inf))))
+    circles = [e for e in root if e.tag == "circle"]
+    assert len(circles) == 1 + 3
+    lines = [e for e in root if e.tag == "polyline" and colour_of(1) in e.get("style")]
+    assert len(lines) == 1
+    assert not [e for e in root if e.tag == "polyline" and colour_of(0) in e.get("style")]
+    assert root.get("aria-label") == "MSE <per> pixel & more"
+    texts = [e.text for e in root if e.tag == "text"]
+    assert "MSE <per> pixel & more" in texts
+    assert {"1", "2", "3"} <= set(texts)
+
+
+def test_png_shows_every_series() -> None:
+    """In their colours, three charts in two columns."""
+    image = Image.open(io.BytesIO(png([two_lines((2.0, 3.0, 1.0))] * 3)))
+    assert image.width == 2 * charts.WIDTH * charts.PNG_SCALE
+    assert image.height > 2 * charts.HEIGHT * charts.PNG_SCALE
+    pixels = np.asarray(image)
+    for place in (0, 1):
+        colour = [int(colour_of(place)[i : i + 2], 16) for i in (1, 3, 5)]
+        assert (pixels == colour).all(axis=-1).sum() > 100
+
+
+def test_nothing_known_is_drawn_as_nothing() -> None:
+    """A score that is undefined everywhere, such as CSI where nothing happens."""
+    nothing = Chart("CSI", (1,), (Series("model", (None,)), Series("b", (math.nan,))), True)
+    assert "<circle" not in svg(nothing)
+    assert png([nothing])

@@ -1,0 +1,121 @@
+"""`framewin train`: its options are the settings, and it runs users' models."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from framewin import StoreError, TrainingError
+from framewin.cli import app
+from framewin.forecast.settings import TrainSettings
+from tests.test_train import moving_store
+
+pytestmark = [
+    pytest.mark.usefixtures("tf"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+QUICK = ["--input-frames", "3", "--predict-frames", "2", "--epochs", "1", "--batch-size", "4"]
+SMALL = ["--model", "convlstm", "--filters", "2", "--layers", "1"]
+
+OWN_MODELS = """
+import keras
+
+def build(kernel, input_frames, frame_format):
+    x = frames = keras.Input((input_frames, *frame_format.shape), dtype=frame_format.dtype)
+    x = keras.layers.Rescaling(1 / 255)(x)
+    x = keras.layers.ConvLSTM2D(2, 3, padding="same", return_sequences=True)(x)
+    x = keras.layers.Conv3D(1, kernel, padding="same", activation="sigmoid", name="last")(x)
+    return keras.Model(frames, x)
+
+def leaky(input_frames, predict_frames, frame_format):
+    return build((3, 3, 3), input_frames, frame_format)
+
+def causal(input_frames, predict_frames, frame_format):
+    return build((1, 3, 3), input_frames, frame_format)
+"""
+
+
+def run(*arguments: object) -> Any:
+    """The command in this process; what it raises on purpose is raised."""
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def settings_of(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "run.json").read_text())["settings"]
+
+
+def test_every_setting_is_an_option_with_its_default() -> None:
+    """The command has no defaults of its own."""
+    text = run("--help").output
+    for name, field in TrainSettings.__dataclass_fields__.items():
+        _, found, after = text.partition(f"--{name.replace('_', '-')} ")
+        assert found, name
+        if field.default not in (None, False):
+            assert f"[default: {field.default}" in after.partition("  --")[0], name
+
+
+def test_a_run_is_repeated_by_its_config(tmp_path: Path) -> None:
+    """With all its settings, but for those that are given."""
+    store = moving_store(tmp_path, clips=3)
+    first = run(store, *QUICK, *SMALL, "--test-share", 0, "--out", tmp_path / "one")
+    assert "8 validation windows" in first.output
+    assert "model       convlstm, filters 2, layers 1, patch size 1, dropout 0.0" in first.output
+    config = tmp_path / "one" / "run.json"
+    run("--config", config, "--seed", 5, "--out", tmp_path / "two")
+    one, two = settings_of(tmp_path / "one"), settings_of(tmp_path / "two")
+    assert (one.pop("seed"), two.pop("seed")) == (0, 5)
+    assert one == two
+
+
+def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before training if it sees ahead, else rolled out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "next_models.py").write_text(OWN_MODELS)
+    store = moving_store(tmp_path, clips=3)
+    common = (store, *QUICK, "--next-frame", "--out", tmp_path / "run")
+    message = (
+        "next_models:leaky is not causal: output frame 0 depends on input frame 1, which may be "
+        "the frame that it predicts; the first layer that reaches ahead is last (Conv3D with a "
+        "kernel of (3, 3, 3))"
+    )
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        run(*common, "--model", "next_models:leaky")
+    assert not (tmp_path / "run").exists()
+    result = run(*common, "--model", "next_models:causal")
+    assert "MSE of frame +2" in result.output
+    assert (tmp_path / "run" / "model.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give a STORE, or --config or --resume"),
+        (("--resume", "run", "--seed", "1"), "--resume goes on with the settings of the run; giv"),
+        (("clips.zarr", "--resume", "run"), "--resume goes on with the settings of the run; giv"),
+        (("clips.zarr", "--loss", "mde"), "loss must be one of mse, mae, mae+mse, bce, ssim, g"),
+        (("clips.zarr", "--model", "unet"), "model must be one of convlstm, convlstm-residual,"),
+        (("clips.zarr", "--epochs", "0"), "should be greater than or equal to 1"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], message: str) -> None:
+    """Exit code 2 and what is allowed."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in re.sub(r"[\s│]+", " ", result.output)
+
+
+def test_runs_that_are_not_there(tmp_path: Path) -> None:
+    """One line each."""
+    with pytest.raises(StoreError, match="none does not exist; expected a run folder made by"):
+        run("--resume", tmp_path / "none")
+    with pytest.raises(StoreError, match="none does not exist; expected a run folder made by"):
+        run("--config", tmp_path / "none" / "run.json")

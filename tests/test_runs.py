@@ -1,0 +1,407 @@
+"""Run folders: read again, refused where they are not what they say, and resumed after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from framewin import FormatVersionError, StoreError, TrainingError, convert
+from framewin.forecast.settings import TrainSettings
+from tests.conftest import write_frames
+from tests.test_train import SETTINGS, moving_store
+
+pytestmark = [
+    pytest.mark.usefixtures("tf"),
+    # Keras and TensorFlow warn of their own ways of calling each other.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+PROGRAM = """
+import sys
+from framewin.forecast.settings import TrainSettings
+from framewin.forecast.train import resume, train
+import json
+how, store, run, record = sys.argv[1:]
+if how == "resume":
+    resume(run)
+else:
+    train(store, run, TrainSettings.from_record(json.loads(record)))
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store and a run on it, both to be read only."""
+    from framewin.forecast.train import train
+
+    folder = tmp_path_factory.mktemp("finished")
+    train(moving_store(folder, clips=5), folder / "run", replace(SETTINGS, epochs=1), say=print)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the run's files, to be damaged."""
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for name in ("run.json", "split.json", "model.weights.h5"):
+        (copy / name).write_bytes((finished / "run" / name).read_bytes())
+    return copy
+
+
+def load(folder: Path) -> object:
+    from framewin.forecast.runs import load_run
+
+    return load_run(folder)
+
+
+def test_a_run_gives_back_what_it_was_made_with(finished: Path) -> None:
+    """Settings, store, model and the windows of each part."""
+    run = load(finished / "run")
+    assert run.settings == replace(SETTINGS, epochs=1)
+    assert run.store == (finished / "moving.zarr").resolve()
+    assert (run.model_name, run.model_options["patch_size"]) == ("convlstm", 1)
+    assert [len(run.dataset(part)) for part in ("train", "validation", "test")] == [24, 8, 8]
+    assert len(run.dataset(None)) == 40
+    longer = run.dataset("test", predict_frames=4)
+    assert len(longer) == 6
+    names = [set(run.dataset(part).windows_per_clip()) for part in ("train", "validation", "test")]
+    assert len(names[0] | names[1] | names[2]) == sum(map(len, names)) == 5
+
+
+def test_a_longer_horizon_is_rolled_out(finished: Path) -> None:
+    """Frames beyond those trained for come from the model's own, step by step."""
+    run = load(finished / "run")
+    inputs = run.dataset("test").batch([0, 3])[0]
+    first = run.model.predict_on_batch(inputs)
+    own = np.clip(np.rint(first * 255.0), 0, 255).astype(np.uint8)
+    second = run.model.predict_on_batch(np.concatenate([inputs, own], axis=1)[:, -3:])
+    whole = run.forecaster(3).predict_on_batch(inputs)
+    np.testing.assert_allclose(whole[:, :2], first, atol=1e-6)
+    np.testing.assert_allclose(whole[:, 2:], second[:, :1], atol=1e-6)
+    assert run.forecaster(1).predict_on_batch(inputs).shape == (2, 1, 8, 8, 1)
+    with pytest.raises(ValueError, match="horizon must be >= 1, got -1"):
+        run.forecaster(-1)
+
+
+def test_a_gap_cannot_be_rolled_over() -> None:
+    """Frames after a gap are not the inputs of the next forecast."""
+    from framewin.forecast.rollout import Forecaster
+    from framewin.schema import FrameFormat
+
+    message = "a horizon of 3 frames cannot follow from a model of 2 with a lead gap of 1"
+    with pytest.raises(TrainingError, match=message):
+        Forecaster(None, 3, FrameFormat(4, 4, 1, "uint8"), output_frames=2, lead_gap=1)
+
+
+def test_another_store_has_no_split(finished: Path, tmp_path: Path) -> None:
+    """All of its windows are given, if its frames fit the model."""
+    run = load(finished / "run")
+    other = moving_store(tmp_path, clips=2)
+    assert len(run.dataset("test", other)) == 16
+    assert len(run.dataset("test", run.store)) == 8
+    write_frames(tmp_path / "wide" / "a", {f"{n}.png": np.zeros((8, 9, 1), np.uint8) for n in "01"})
+    convert(tmp_path / "wide", tmp_path / "wide.zarr")
+    with pytest.raises(TrainingError, match="no window fits"):
+        run.dataset("test", tmp_path / "wide.zarr")
+    run_of_one = replace(run, settings=replace(run.settings, input_frames=1, predict_frames=1))
+    with pytest.raises(TrainingError, match=r"has frames of 8x9x1 uint8, the model of .* 8x8x1 ui"):
+        run_of_one.dataset("test", tmp_path / "wide.zarr")
+
+
+def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """Changes run.json."""
+
+    def edit(run: Path) -> None:
+        record = json.loads((run / "run.json").read_text())
+        change(record)
+        (run / "run.json").write_text(json.dumps(record))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda run: (run / "run.json").unlink(), StoreError, "run has no run.json; expected a"),
+        (lambda run: (run / "run.json").write_text("{"), StoreError, "is not the record of a run"),
+        (lambda run: (run / "run.json").write_text("[]"), StoreError, "is not the record of a"),
+        (lambda run: (run / "run.json").write_text("[" * 9999), StoreError, "is not the record"),
+        (edited(lambda r: r.update(format=2)), FormatVersionError, "has format 2, this framewin"),
+        (edited(lambda r: r.pop("store")), StoreError, "run.json is damaged: lacks 'store'"),
+        (edited(lambda r: r["settings"].update(x=1)), StoreError, "damaged: 'x' is no setting"),
+        (edited(lambda r: r["settings"].update(epochs="9")), StoreError, "epochs cannot be '9'"),
+        (edited(lambda r: r["settings"].update(filters=True)), StoreError, "filters cannot be Tr"),
+        (edited(lambda r: r["settings"].update(loss="x")), StoreError, "loss must be one of mse"),
+        (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
+        (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
+    ],
+)
+def test_a_damaged_record(run: Path, damage: Callable, error: type, message: str) -> None:
+    """One line that says what is wrong with it."""
+    damage(run)
+    with pytest.raises(error, match=re.escape(message)):
+        load(run)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """It is named, and what makes one."""
+    with pytest.raises(StoreError, match="none does not exist; expected a run folder made by"):
+        load(tmp_path / "none")
+
+
+def test_a_store_that_changed(run: Path) -> None:
+    """Its split no longer says which frames were trained on."""
+    edited(lambda record: record.update(identity="other"))(run)
+    with pytest.raises(StoreError, match=r"has changed since .* was trained on it, so its split"):
+        load(run).dataset("test")
+
+
+def test_a_missing_part_and_split(run: Path) -> None:
+    """Named as what they are."""
+    with pytest.raises(TrainingError, match="has no part 'night'; it has train, validation, te"):
+        load(run).dataset("night")
+    (run / "split.json").unlink()
+    with pytest.raises(StoreError, match=re.escape("split.json does not exist")):
+        load(run).dataset("test")
+
+
+def with_file(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """Changes the weights file."""
+
+    def edit(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return edit
+
+
+def replaced(file: h5py.File, make: Callable[[h5py.Group, str], object]) -> None:
+    """Another thing in the place of the first array."""
+    found: list[str] = []
+    file.visititems(lambda n, item: found.append(n) if isinstance(item, h5py.Dataset) else None)
+    group, _, name = found[0].rpartition("/")
+    del file[found[0]]
+    make(file[group], name)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "does not exist, so the run has no weights"),
+        (lambda path: path.write_bytes(b"weights"), "is not a file of weights: "),
+        (
+            with_file(lambda f: replaced(f, lambda g, n: g.create_dataset(n, data=np.ones(3)))),
+            "does not hold this model's weights: ",
+        ),
+        (
+            with_file(
+                lambda f: replaced(
+                    f, lambda g, n: g.__setitem__(n, h5py.ExternalLink("/etc/passwd", "/"))
+                )
+            ),
+            "is a link",
+        ),
+        (
+            with_file(lambda f: replaced(f, lambda g, n: g.__setitem__(n, h5py.SoftLink("/x")))),
+            "is a link",
+        ),
+        (
+            with_file(
+                lambda f: replaced(
+                    f,
+                    lambda g, n: g.create_dataset(n, (3,), "f4", external=[("/etc/passwd", 0, 12)]),
+                )
+            ),
+            "is not a plain array of numbers",
+        ),
+        (
+            with_file(
+                lambda f: replaced(
+                    f, lambda g, n: g.create_dataset(n, (9**6,), "f4", compression="gzip")
+                )
+            ),
+            "is not a plain array of numbers",
+        ),
+        (with_file(lambda f: f.create_dataset("more", (9**6,), "f4")), "values, the model has"),
+        (with_file(lambda f: f.__setitem__("again", f["/"])), "is there twice"),
+    ],
+)
+def test_a_damaged_weights_file(run: Path, damage: Callable, message: str) -> None:
+    """Only plain arrays of the model's shapes are taken from it."""
+    damage(run / "model.weights.h5")
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        _ = load(run).model
+
+
+def test_a_model_of_ones_own(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that is not there, and a function that does not do as a model must."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_models.py").write_text(
+        "import keras\n"
+        "def fails(*_, **options): raise KeyError('depth')\n"
+        "def number(*_, **options): return 3\n"
+        "def short(t, k, f, **options):\n"
+        "    return keras.Sequential([keras.Input((t, *f.shape)), keras.layers.Conv3D(1, 1)])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, message in (
+        ("no_such_module:build", "no_such_module cannot be imported: ModuleNotFoundError"),
+        ("own_models:none", "own_models has no function none"),
+        ("own_models:fails", "own_models:fails failed with KeyError: 'depth'"),
+        ("own_models:number", "own_models:number must return a Keras model, got int"),
+        ("own_models:short", "gives shape (None, 3, 8, 8, 1), it must give (None, 2, 8, 8, 1)"),
+    ):
+        edited(lambda record, name=name: record["model"].update(name=name))(run)
+        with pytest.raises(TrainingError, match=re.escape(message)):
+            _ = load(run).model
+
+
+def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:
+    """A finished run, one without a checkpoint, and one whose checkpoint is another's."""
+    from framewin.forecast.checkpoints import TrainProgress, load_checkpoint, save_checkpoint
+    from framewin.forecast.train import resume
+
+    with pytest.raises(TrainingError, match="run is finished, so there is nothing to resume"):
+        resume(finished / "run")
+    with pytest.raises(TrainingError, match="run had not begun to train; remove it and train ag"):
+        resume(run)
+    path = run / "checkpoint.npz"
+    save_checkpoint(path, TrainProgress(epoch=3), {"model": [np.zeros(3, np.float32)]})
+    progress, arrays = load_checkpoint(path, {"model": [((3,), "float32")]})
+    assert progress.epoch == 3
+    assert arrays["model"][0].tolist() == [0, 0, 0]
+    with pytest.raises(TrainingError, match=re.escape("an array is float32 (3,), not float32 (4,")):
+        load_checkpoint(path, {"model": [((4,), "float32")]})
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(
+        TrainingError, match=re.escape("checkpoint.npz is not a checkpoint of this")
+    ):
+        load_checkpoint(path, {"model": [((3,), "float32")]})
+
+
+def weights_of(run: Path) -> dict[str, bytes]:
+    """Name of each array in the weights file, and its bytes."""
+    found: dict[str, bytes] = {}
+    with h5py.File(run / "model.weights.h5") as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: item[()].tobytes()}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return found
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """Killed within an epoch and resumed, it ends bit for bit as if it had not been."""
+    store = moving_store(tmp_path, clips=4, frames=10)
+    settings = replace(
+        SETTINGS,
+        epochs=3,
+        dropout=0.2,
+        augment="flip,brightness=0.1",
+        weight_decay=0.01,
+        deterministic=True,
+        checkpoint_minutes=0.0,
+    )
+
+    def start(how: str, run: str) -> subprocess.Popen[bytes]:
+        record = json.dumps(settings.record())
+        command = [sys.executable, "-c", PROGRAM, how, str(store), str(tmp_path / run), record]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+
+    whole, killed = start("train", "whole"), start("train", "killed")
+    checkpoint, seen = tmp_path / "killed" / "checkpoint.npz", set()
+    while len(seen) < 7 and killed.poll() is None:
+        if checkpoint.exists():
+            seen.add(checkpoint.stat().st_mtime_ns)
+        time.sleep(0.001)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert checkpoint.exists()
+    assert not (tmp_path / "killed" / "metrics.json").exists()
+    assert start("resume", "killed").wait() == 0
+    assert whole.wait() == 0
+    assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
+    history, again = ((tmp_path / r / "history.csv").read_text() for r in ("whole", "killed"))
+    assert [row.rsplit(",", 1)[0] for row in history.splitlines()] == [
+        row.rsplit(",", 1)[0] for row in again.splitlines()
+    ]
+
+
+def test_two_devices_train_as_one(tmp_path: Path) -> None:
+    """A small last batch is left out with a word, no loss is NaN, and the weights are close."""
+    store = moving_store(tmp_path, clips=4, frames=11)
+    program = (
+        "import sys, json\n"
+        "from dataclasses import replace\n"
+        "from framewin.forecast.settings import TrainSettings\n"
+        "from framewin.forecast.train import train\n"
+        "settings = TrainSettings.from_record(json.loads(sys.argv[3]))\n"
+        "print(train(sys.argv[1], sys.argv[2], settings).evaluation.model.mse)\n"
+    )
+    scores = {}
+    for devices in (2, 1):
+        # 14 windows: with one device, batches of 4, 4, 4 and 2; one epoch of 3 steps otherwise.
+        settings = replace(SETTINGS, epochs=1, devices=devices, learning_rate=1e-3)
+        command = [sys.executable, "-c", program, store, tmp_path / f"run{devices}"]
+        command.append(json.dumps(settings.record()))
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        scores[devices] = float(done.stdout.splitlines()[-1])
+        if devices == 2:
+            assert "2 devices: the last 2 windows of each epoch are left out" in done.stderr
+    assert np.isfinite(scores[2])
+    assert scores[2] == pytest.approx(scores[1], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ("{", {}, "TF_CONFIG cannot be read: JSONDecodeError"),
+        ({"cluster": {}}, {}, "TF_CONFIG cannot be read: KeyError('worker')"),
+        (
+            {"cluster": {"worker": ["a", "b"], "ps": ["c"]}, "task": {"type": "ps", "index": 0}},
+            {},
+            "TF_CONFIG may have workers only, got ps, worker",
+        ),
+        (
+            {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}},
+            {"minutes": 1.0},
+            "minutes differ between machines; give epochs instead",
+        ),
+        (
+            {"cluster": {"worker": ["a", "b", "c"]}, "task": {"type": "worker", "index": 0}},
+            {},
+            "batch_size must be a multiple of the 3 workers of TF_CONFIG, got 4",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be(
+    config: object, changes: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before any connection is made."""
+    from framewin.forecast.devices import choose_devices
+
+    text = config if isinstance(config, str) else json.dumps(config)
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        choose_devices(replace(SETTINGS, **changes))
+
+
+def test_settings_survive_json() -> None:
+    """Every field, whatever its type."""
+    settings = TrainSettings(minutes=1.5, augment="flip", dropout=0.1, cache="memory", filters=3)
+    assert TrainSettings.from_record(json.loads(json.dumps(settings.record()))) == settings
