@@ -48,6 +48,7 @@ def test_importing_framewin_is_light(code: str) -> None:
         ["train", "--help"],
         ["show", "--help"],
         ["split", "--help"],
+        ["bench", "--help"],
     ],
 )
 def test_help_is_light(arguments: list[str]) -> None:

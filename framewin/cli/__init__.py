@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import framewin
+from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.show import show
 from framewin.cli.split import split
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Pack frame folders into mapped stores and train frame predictors from them.",
 )
-for command in (convert, info, verify, show, split, train):
+for command in (convert, info, verify, show, split, train, bench):
     app.command()(command)
 
 

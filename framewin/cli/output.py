@@ -27,19 +27,19 @@ def usage_errors() -> Iterator[None]:
 
 
 @contextmanager
-def show_progress(what: str, quiet: bool) -> Iterator[Progress | None]:
+def show_progress(what: str, quiet: bool, *, unit: str = "frames") -> Iterator[Progress | None]:
     """A bar on a terminal, a line every few seconds elsewhere, nothing when quiet."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _progress_bar(what) as update:
+        with _progress_bar(what, unit) as update:
             yield update
     else:
-        yield _progress_lines(what)
+        yield _progress_lines(what, unit)
 
 
 @contextmanager
-def _progress_bar(what: str) -> Iterator[Progress]:
+def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -53,7 +53,7 @@ def _progress_bar(what: str) -> Iterator[Progress]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} frames/s"),
+        TextColumn(f"{{task.fields[rate]}} {unit}/s"),
         TimeRemainingColumn(),
     )
     started = time.perf_counter()
@@ -67,7 +67,7 @@ def _progress_bar(what: str) -> Iterator[Progress]:
         yield update
 
 
-def _progress_lines(what: str) -> Progress:
+def _progress_lines(what: str, unit: str) -> Progress:
     started = last = time.perf_counter()
 
     def update(done: int, total: int) -> None:
@@ -78,7 +78,7 @@ def _progress_lines(what: str) -> Progress:
             rate = done / (now - started)
             left = (total - done) / rate
             print(
-                f"{what}: {done:,} of {total:,} frames, {rate:,.0f} frames/s, {left:.0f} s left",
+                f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )

@@ -48,7 +48,7 @@ def train(
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()
-    _import_tensorflow_quietly()
+    import_tensorflow_quietly()
     from framewin.forecast.train import TrainSettings
     from framewin.forecast.train import train as run_training
 
@@ -71,7 +71,7 @@ def train(
     _print_training(report)
 
 
-def _import_tensorflow_quietly() -> None:
+def import_tensorflow_quietly() -> None:
     """Import TensorFlow without its notes about missing GPUs and CPU features.
 
     Some of them are written before its log level can be set, straight to file descriptor 2.
