@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from framewin.bench import tf_ways
 from framewin.bench.scene import Scene
 from framewin.bench.sequence import AlbumentationsFlip, PngSequence
 from framewin.optional import require
+from framewin.process import silenced
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,7 +31,8 @@ def sequence_one(scene: Scene) -> Iterator[Any]:
 
 def sequence_threads(scene: Scene) -> Iterator[Any]:
     """A PyDataset with several threads."""
-    return _many_workers(PngSequence(scene, workers=scene.processes))
+    # With fewer, Keras starts none.
+    return _many_workers(PngSequence(scene, workers=max(2, scene.processes)))
 
 
 def sequence_processes(scene: Scene) -> Iterator[Any]:
@@ -121,7 +124,12 @@ def _many_workers(sequence: PngSequence) -> Iterator[Any]:
 
     adapter = PyDatasetAdapter(sequence)
     try:
-        yield from adapter.get_tf_dataset()
+        batches = iter(adapter.get_tf_dataset())
+        # Each worker process imports TensorFlow, which talks.
+        with silenced() if sequence.use_multiprocessing else nullcontext():
+            first = next(batches)
+        yield first
+        yield from batches
     finally:
         adapter.enqueuer.stop()
 

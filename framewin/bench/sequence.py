@@ -16,7 +16,7 @@ Transform = Callable[[np.ndarray], np.ndarray]
 QUEUED_BATCHES = 10
 
 
-class PngSequence(keras.utils.PyDataset):  # type: ignore[misc,name-defined]
+class PngSequence(keras.utils.PyDataset):  # type: ignore[name-defined]
     """Batches decoded frame by frame; without end, so that workers are started once."""
 
     def __init__(self, scene: Scene, transform: Transform | None = None, **workers: Any) -> None:

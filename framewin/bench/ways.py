@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -15,6 +15,8 @@ from framewin.bench.scene import Scene
 from framewin.errors import StoreError
 
 CHECKED_BATCHES = 2
+CHECKED_PROCESSES = 1
+"""Each takes seconds to start."""
 MOST_RUNS = 64
 """Each run of frames without a gap is a pipeline of its own in `timeseries`."""
 QUEUED = 18
@@ -178,8 +180,16 @@ def check(name: str, scene: Scene) -> None:
     Raises:
         StoreError: Other shapes, dtypes or pixels.
     """
-    way, scene = WAYS[name], scene.in_order()
+    way, scene = WAYS[name], replace(scene.in_order(), processes=CHECKED_PROCESSES)
     batches = way.make(scene)
+    try:
+        _compare(name, scene, batches)
+    finally:
+        close(batches)
+
+
+def _compare(name: str, scene: Scene, batches: Iterator[Any]) -> None:
+    way = WAYS[name]
     for step, batch in enumerate(islice(batches, CHECKED_BATCHES)):
         found = [np.asarray(part) for part in batch]
         expected = scene.dataset.batch(scene.plan.windows(step).tolist())
@@ -195,7 +205,6 @@ def check(name: str, scene: Scene) -> None:
         if not same.all():
             files = "; were the frames changed, or converted with options?" if way.png else ""
             raise StoreError(f"{name} gives other pixels than the store{files}")
-    close(batches)
 
 
 def _each_window(found: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> np.ndarray:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from framewin.bench.run import Stage
     from framewin.schema import Progress
 
+UNITS = {"turns": "turns"}
+"""What is counted in a stage, where it is not ways."""
+
 
 def bench(
     store: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
@@ -79,6 +82,6 @@ def _stages(quiet: bool) -> Iterator[Stage]:
             bars.close()
             if "tensorflow" not in sys.modules and find_spec("tensorflow"):
                 import_tensorflow_quietly()
-            return bars.enter_context(show_progress(what, quiet, unit="ways"))
+            return bars.enter_context(show_progress(what, quiet, unit=UNITS.get(what, "ways")))
 
         yield begin

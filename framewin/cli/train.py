@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,20 +71,12 @@ def train(
 
 
 def import_tensorflow_quietly() -> None:
-    """Import TensorFlow without its notes about missing GPUs and CPU features.
+    """Import TensorFlow without its notes about missing GPUs and CPU features."""
+    from framewin.process import silenced
 
-    Some of them are written before its log level can be set, straight to file descriptor 2.
-    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
+    with silenced():
         require("tensorflow", extra="tensorflow")
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _print_training(report: TrainReport) -> None:
