@@ -66,7 +66,7 @@ def xbatcher_batches(scene: Scene) -> Iterator[Any]:
     import xbatcher
 
     plan = scene.plan
-    frames = xarray.open_zarr(scene.zarr_path(), chunks=None, consolidated=False)[FRAMES]
+    frames = xarray.open_zarr(scene.zarr_path(), chunks=None)[FRAMES]
     # Every row starts a window, so that a window's number is the row of its first frame.
     sizes = {name: frames.sizes[name] for name in frames.dims[1:]}
     windows = xbatcher.BatchGenerator(

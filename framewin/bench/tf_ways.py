@@ -84,10 +84,14 @@ def timeseries(scene: Scene) -> Iterator[Any]:
     if whole:
         dataset = datasets[0].filter(lambda batch: tf.shape(batch)[0] == plan.batch_size)
     else:
-        mixed = tf.data.Dataset.sample_from_datasets(datasets, seed=0) if plan.shuffle else None
-        dataset = mixed or _one_after_the_other(datasets)
+        mix = _mixed if plan.shuffle else _one_after_the_other
+        dataset = mix(datasets)
         dataset = dataset.batch(plan.batch_size, drop_remainder=True)
     return endless(dataset.map(lambda b: (b[:, : plan.input_frames], b[:, plan.input_frames :])))
+
+
+def _mixed(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
+    return tf.data.Dataset.sample_from_datasets(datasets, seed=0)
 
 
 def _one_after_the_other(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
