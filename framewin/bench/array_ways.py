@@ -124,7 +124,7 @@ def torch_hdf5(scene: Scene) -> Iterator[Any]:
 
 def torch_hdf5_workers(scene: Scene) -> Iterator[Any]:
     """A DataLoader over h5py, with processes that stay."""
-    return _torch_hdf5(scene, LOADER_WORKERS)
+    return _torch_hdf5(scene, min(LOADER_WORKERS, scene.processes))
 
 
 def _torch_hdf5(scene: Scene, workers: int) -> Iterator[Any]:
