@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Parameter numbers of mallopt in glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -38,3 +41,20 @@ def keep_freed_memory() -> bool:
     )
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Drop what is written to file descriptor 2, also by processes that are started meanwhile.
+
+    TensorFlow writes there when it is imported, before its log level can be set.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -6,9 +6,7 @@
     python scripts/benchmark.py --layouts DIR   # every layout of a store, of your own PNG frames
 
 Every way makes the same shuffled batches of 8 windows of 5 + 5 frames. They take turns, a few
-batches each, for many rounds, so that a noisy machine disturbs all of them alike; the table shows
-medians. Iterators are made once; a turn begins with some batches that do not count, which use
-up what was prefetched, and ends with a pause in which prefetching comes to rest. The second
+batches each, for many rounds, as in `framewin.bench.measure`; the table shows medians. The second
 table compares `framewin convert` with a bare loop of the same PNG decoder on as many threads.
 """
 
@@ -20,13 +18,15 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from framewin import FrameWindowDataset, convert, keep_freed_memory
+from framewin.bench.measure import pull, spread, take_turns, timed
+from framewin.bench.scene import Scene
+from framewin.bench.ways import WAYS
 from framewin.stores import codecs, durable
 
 # As `framewin train` does, for all ways alike; without it, large batches of every way take up to
@@ -36,16 +36,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import imagecodecs
 import numpy as np
-import tensorflow as tf
 
 BATCH_SIZE = 8
 INPUT_FRAMES = PREDICT_FRAMES = 5
 SPAN = INPUT_FRAMES + PREDICT_FRAMES
 # (height, width, channels) -> frames in the store, batches per turn
 SIZES = {(100, 100, 1): (10_000, 300), (272, 640, 3): (300, 20), (720, 1280, 3): (60, 6)}
-# More than any way holds ready or under way: a turn begins with none left over.
-LEAD_IN_BATCHES = 6
-SETTLE_SECONDS = 0.3
 
 
 def main() -> None:
@@ -69,26 +65,25 @@ def main() -> None:
 
 
 def report_reading(store: Path, size: tuple[int, ...], turn: int, rounds: int) -> None:
-    dataset = FrameWindowDataset(store, input_frames=INPUT_FRAMES, predict_frames=PREDICT_FRAMES)
-    ways: dict[str, Iterator[Any]] = {
-        "preloaded tensor": iter(preloaded(dataset).repeat()),
-        "framewin to_tf_dataset": iter(
-            dataset.to_tf_dataset(batch_size=BATCH_SIZE, shuffle=True).repeat()
-        ),
-        "numpy_function per batch, memmap": iter(numpy_function(dataset).repeat()),
-        "from_generator, memmap": iter(from_generator(dataset).repeat()),
-        "ds.batch, numpy only": numpy_only(dataset),
-    }
-    seconds = take_turns({name: pull(way, turn) for name, way in ways.items()}, rounds)
+    names = ["preloaded", "framewin-tf", "numpy-function", "from-generator", "framewin-numpy"]
+    with tempfile.TemporaryDirectory() as scratch:
+        scene = Scene.open(
+            store,
+            None,
+            Path(scratch),
+            batch_size=BATCH_SIZE,
+            input_frames=INPUT_FRAMES,
+            predict_frames=PREDICT_FRAMES,
+        )
+        seconds = take_turns({name: pull(WAYS[name].make(scene), turn) for name in names}, rounds)
     print(f"\nReading, {'x'.join(map(str, size))} uint8, batch {BATCH_SIZE}, 5 + 5 frames")
     print(f"  {'way':34} {'ms per batch':>12} {'over preloaded':>15} {'quartiles':>15}")
-    base = seconds["preloaded tensor"]
+    base = seconds["preloaded"]
     for name, times in seconds.items():
-        ratios = [t / b for t, b in zip(times, base, strict=True)]
-        low, _, high = statistics.quantiles(ratios, n=4)
+        ratio = spread([t / b for t, b in zip(times, base, strict=True)])
         print(
-            f"  {name:34} {statistics.median(times) / turn * 1e3:12.3f} "
-            f"{statistics.median(ratios):15.2f} {f'{low:.2f}-{high:.2f}':>15}"
+            f"  {WAYS[name].title:34} {statistics.median(times) / turn * 1e3:12.3f} "
+            f"{ratio.median:15.2f} {f'{ratio.low:.2f}-{ratio.high:.2f}':>15}"
         )
 
 
@@ -118,7 +113,8 @@ def report_layouts(frames: Path, folder: Path, rounds: int) -> None:
     options = {"input_frames": INPUT_FRAMES, "predict_frames": PREDICT_FRAMES}
     raw = FrameWindowDataset(stores[layouts[0]], **options)
     turn = max(6, 20_000_000 // (raw.frame_format.nbytes * SPAN * BATCH_SIZE))
-    ways: dict[Any, Iterator[Any]] = {"preloaded": iter(preloaded(raw).repeat())}
+    scene = Scene.open(stores[layouts[0]], None, folder, **options, batch_size=BATCH_SIZE)
+    ways: dict[Any, Iterator[Any]] = {"preloaded": WAYS["preloaded"].make(scene)}
     for pair, store in stores.items():
         for cache, cache_bytes in ((None, 0), ("memory", 0)):
             dataset = FrameWindowDataset(store, **options, cache=cache, cache_bytes=cache_bytes)
@@ -163,100 +159,6 @@ def report_converting(frames: Path, size: tuple[int, ...], threads: int, rounds:
     for name, times in seconds.items():
         print(f"  {name:34} {len(files) / statistics.median(times):12.0f} frames per second")
     print(f"  {'rate of convert over bare decoder':34} {statistics.median(ratios):12.2f}")
-
-
-def take_turns(ways: dict[Any, Callable[[], float]], rounds: int) -> dict[Any, list[float]]:
-    """Seconds of each way in each round, after one round that does not count."""
-    seconds: dict[Any, list[float]] = {name: [] for name in ways}
-    for round_number in range(rounds + 1):
-        for name, way in ways.items():
-            taken = way()
-            time.sleep(SETTLE_SECONDS)
-            if round_number > 0:
-                seconds[name].append(taken)
-    return seconds
-
-
-def timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
-def pull(batches: Iterator[Any], count: int) -> Callable[[], float]:
-    def pull_some(some: int) -> None:
-        for _ in range(some):
-            next(batches)
-
-    def turn() -> float:
-        pull_some(LEAD_IN_BATCHES)
-        return timed(lambda: pull_some(count))
-
-    return turn
-
-
-def preloaded(dataset: FrameWindowDataset) -> tf.data.Dataset:
-    """All frames in memory as one tensor, windows gathered from it in the graph."""
-    frames = tf.constant(dataset.frames)
-    starts = dataset.index.start_rows(np.arange(len(dataset)))
-
-    def load(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rows = start[:, tf.newaxis] + tf.range(SPAN, dtype=tf.int64)
-        return tf.gather(frames, rows[:, :INPUT_FRAMES]), tf.gather(frames, rows[:, INPUT_FRAMES:])
-
-    return shuffled(starts).map(load, num_parallel_calls=2).prefetch(2)
-
-
-def numpy_function(dataset: FrameWindowDataset) -> tf.data.Dataset:
-    """The mapped frames read by one Python call per batch."""
-    frames = dataset.frames
-    dtype = tf.as_dtype(frames.dtype)
-
-    def read(start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = start[:, np.newaxis] + np.arange(SPAN)
-        return frames[rows[:, :INPUT_FRAMES]], frames[rows[:, INPUT_FRAMES:]]
-
-    def load(start: tf.Tensor) -> Any:
-        return tf.numpy_function(read, [start], [dtype, dtype])
-
-    starts = dataset.index.start_rows(np.arange(len(dataset)))
-    return shuffled(starts).map(load, num_parallel_calls=2).prefetch(2)
-
-
-def from_generator(dataset: FrameWindowDataset) -> tf.data.Dataset:
-    """The mapped frames handed over window by window from a Python generator."""
-    shape = dataset.frame_format.shape
-    window = tf.TensorSpec((INPUT_FRAMES, *shape), dataset.frame_format.dtype)
-
-    def windows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for number in np.random.default_rng(0).permutation(len(dataset)):
-            start = int(dataset.index.start_rows(np.array([number]))[0])
-            middle = start + INPUT_FRAMES
-            yield dataset.frames[start:middle], dataset.frames[middle : start + SPAN]
-
-    generator = tf.data.Dataset.from_generator(windows, output_signature=(window, window))
-    return fixed_prefetch(generator.batch(BATCH_SIZE).prefetch(2))
-
-
-def numpy_only(dataset: FrameWindowDataset) -> Iterator[Any]:
-    """Batches without TensorFlow, on one thread."""
-    rng = np.random.default_rng(0)
-    while True:
-        order = rng.permutation(len(dataset))
-        for first in range(0, len(order), BATCH_SIZE):
-            yield dataset.batch(order[first : first + BATCH_SIZE])
-
-
-def shuffled(starts: np.ndarray) -> tf.data.Dataset:
-    dataset = tf.data.Dataset.from_tensor_slices(starts)
-    return fixed_prefetch(dataset.shuffle(len(starts), seed=0).batch(BATCH_SIZE))
-
-
-def fixed_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Left to itself, tf.data enlarges its buffers until a turn is served from them alone."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 def make_frames(folder: Path, size: tuple[int, int, int], count: int) -> Path:

@@ -50,6 +50,7 @@ def test_importing_framewin_is_light(code: str) -> None:
         ["split", "--help"],
         ["evaluate", "--help"],
         ["predict", "--help"],
+        ["bench", "--help"],
     ],
 )
 def test_help_is_light(arguments: list[str]) -> None:

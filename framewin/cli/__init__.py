@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 import framewin
+from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.predict import predict
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Pack frame folders into mapped stores and train frame predictors from them.",
 )
-for command in (convert, info, verify, show, split, train, evaluate, predict):
+for command in (convert, info, verify, show, split, train, evaluate, predict, bench):
     app.command()(command)
 
 

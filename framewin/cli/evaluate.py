@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from framewin.cli.output import print_rows, show_progress, usage_errors
-from framewin.cli.train import _import_tensorflow_quietly
+from framewin.cli.output import import_tensorflow_quietly, print_rows, show_progress, usage_errors
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport
@@ -52,7 +51,7 @@ def evaluate(
     with usage_errors():
         values = _numbers(thresholds, "--thresholds", ",")
         limits = None if data_range is None else _range(data_range)
-    _import_tensorflow_quietly()
+    import_tensorflow_quietly()
     from framewin.forecast.evaluate import evaluate as run_evaluation
 
     with usage_errors(), show_progress("scoring", quiet, unit="windows") as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
+
+from framewin.optional import require
 
 if TYPE_CHECKING:
     from framewin.schema import Progress
@@ -53,7 +56,7 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} " + f"{unit}/s"),
+        TextColumn(f"{{task.fields[rate]}} {unit}/s"),
         TimeRemainingColumn(),
     )
     started = time.perf_counter()
@@ -102,3 +105,12 @@ def size_text(num_bytes: float) -> str:
 def some(texts: list[str]) -> str:
     more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
     return f"{', '.join(texts[:SHOWN])}{more}"
+
+
+def import_tensorflow_quietly() -> None:
+    """Import TensorFlow without its notes about missing GPUs and CPU features."""
+    from framewin.process import silenced
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with silenced():
+        require("tensorflow", extra="tensorflow")

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
-from framewin.cli.output import print_rows, show_progress, some, usage_errors
-from framewin.cli.train import _import_tensorflow_quietly
+from framewin.cli.output import (
+    import_tensorflow_quietly,
+    print_rows,
+    show_progress,
+    some,
+    usage_errors,
+)
 
 
 def predict(
@@ -34,7 +39,7 @@ def predict(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Forecast the frames that come next, as PNG files, a store or a video."""
-    _import_tensorflow_quietly()
+    import_tensorflow_quietly()
     from framewin.forecast.predict import predict as run_prediction
 
     with usage_errors(), show_progress("forecasting", quiet, unit="forecasts") as progress:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -13,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from framewin.cli.output import print_rows, usage_errors
+from framewin.cli.output import import_tensorflow_quietly, print_rows, usage_errors
 from framewin.forecast.settings import TrainSettings
-from framewin.optional import require
 
 if TYPE_CHECKING:
     from framewin.forecast.train import TrainReport
@@ -74,7 +71,7 @@ def train(
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()
-    _import_tensorflow_quietly()
+    import_tensorflow_quietly()
     from framewin.forecast import train as training
 
     if resume is not None:
@@ -110,23 +107,6 @@ def _base(store: Path | None, config: Path | None) -> tuple[TrainSettings, Path]
 
     run = load_run(config if config.is_dir() else config.parent)
     return run.settings, store or run.store
-
-
-def _import_tensorflow_quietly() -> None:
-    """Import TensorFlow without its notes about missing GPUs and CPU features.
-
-    Some of them are written before its log level can be set, straight to file descriptor 2.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        require("tensorflow", extra="tensorflow")
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _print_training(report: TrainReport) -> None:
