@@ -14,7 +14,7 @@ import numpy as np
 
 from framewin.containers import Column
 from framewin.errors import StoreError
-from framewin.scaling import Normalize, Scaling, make_scaling
+from framewin.scaling import SCALED_DTYPES, Normalize, Scaling, make_scaling
 from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress
 from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
@@ -181,8 +181,8 @@ class FrameWindowDataset:
             where: Which windows to use, by their columns `clip`, `frame_number`, `mean`,
                 `motion` and `nodata` (see `framewin.windows.choose`): an expression such as
                 `"motion > 2.0 and nodata < 0.5"`, or a function of the table of columns that
-                gives True or False for each window. The statistics are recorded in the store;
-                where they are not, the frames are read once.
+                gives True or False for each window. Where `framewin convert --statistics` did not
+                record the last three, the frames are read once for them.
             weights: How often windows are drawn: an expression or function as for `where` that
                 gives a number >= 0 for each window. A shuffled epoch then draws len(ds) windows
                 with replacement; an unshuffled one still has every window once.
@@ -455,9 +455,9 @@ class FrameWindowDataset:
     def frame_statistics(self) -> FrameStatistics:
         """Mean, motion and fraction without data of each frame of the store.
 
-        They are recorded in stores that `framewin convert` wrote. Of other arrays, and where
-        `nodata=` is another value than the store's, the frames of the clips used are read once,
-        and the others are NaN. The motion of a segment's first frame is NaN.
+        They are recorded where `framewin convert --statistics` was asked for them. Otherwise, and
+        where `nodata=` is another value than the store's, the frames of the clips used are read
+        once, and the others are NaN. The motion of a segment's first frame is NaN.
         """
         if self._known.frames is None:
             recorded = self._store.statistics()
@@ -567,8 +567,8 @@ class FrameWindowDataset:
     def memory_estimate(
         self, *, batch_size: int, prefetch: int = 2, dtype: str | None = None
     ) -> int:
-        """Bytes of the batches that `to_tf_dataset` holds at most: the one in use, those that are
-        ready and those that are being made.
+        """Bytes of the batches that `to_tf_dataset` holds: the one in use, those that are ready
+        and those that are being made; what augmentation takes on the way is not counted.
 
         Neither shuffling nor the size of the store adds to them; what was read of a mapped store
         is cache that the operating system takes back when it needs it.
@@ -577,13 +577,23 @@ class FrameWindowDataset:
             batch_size: As for `to_tf_dataset`.
             prefetch: Likewise.
             dtype: Of scaled frames; by default the stored one.
+
+        Raises:
+            ValueError: Another dtype than those that frames are scaled to.
         """
-        frames = batch_size * (self.spec.input_frames + self.spec.predict_frames)
-        sizes = {"float16": 2, "bfloat16": 2, "float32": 4}
-        stored = np.dtype(self.frame_format.dtype).itemsize
-        values = self.frame_format.nbytes // stored
-        item_bytes = stored if dtype is None else sizes[dtype]
-        return (1 + prefetch + PARALLEL_BATCHES) * frames * values * item_bytes
+        if dtype is not None and dtype not in SCALED_DTYPES:
+            allowed = ", ".join(SCALED_DTYPES)
+            raise ValueError(f"dtype must be None or one of {allowed}, got {dtype!r}")
+        spec, form = self.spec, self.frame_format
+        stored = batch_size * (spec.input_frames + spec.predict_frames) * form.nbytes
+        batch = stored
+        if dtype is not None:
+            item_bytes = 4 if dtype == "float32" else 2
+            batch = stored // np.dtype(form.dtype).itemsize * item_bytes
+        if self.weighted:
+            batch += batch_size * spec.predict_frames * form.height * form.width * 4
+        under_way = batch if dtype is None else batch + stored
+        return (1 + prefetch) * batch + PARALLEL_BATCHES * under_way
 
     def blocks(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """Frames of rows [begin, end) in pieces of some megabytes: first row and (n, H, W, C)."""

@@ -186,6 +186,32 @@ class StoreContract:
         with pytest.raises(ValueError, match="quick and full are two ways to verify"):
             verify(store, quick=True, full=True)
 
+    def test_full_reads_every_table(
+        self, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those of clips, runs, chunks and statistics, and times."""
+        converted = {"statistics": True, "compression": "gzip"}
+        store = make_store(CLIPS, suffix=self.suffix, converted=converted)
+        assert verify(store, full=True).damage == []
+        monkeypatch.setattr("framewin.stores.verify._same", lambda *_: False)
+        lines = verify(store, full=True).damage
+        names = {line.split(" ", 1)[0] for line in lines}
+        assert names == {
+            "clips/name", "clips/start_row", "segments/start_row", "segments/first_number",
+            "chunks/crc32c", "chunks/offset", "chunks/nbytes", "statistics/mean",
+            "statistics/motion", "statistics/nodata", "clip", "frame_number", "source_file",
+        }  # fmt: skip
+
+    def test_a_lost_file_leaves_nothing_to_count(self, make_store: MakeClips) -> None:
+        """The quick check says how many bytes it read: none, if they are gone."""
+        store = make_store(CLIPS, suffix=self.suffix, shape=(90, 90, 1))
+        assert verify(store, quick=True).num_bytes > 0
+        if store.is_dir():
+            (store / "frames/c/0/0/0/0").unlink()
+            report = verify(store, quick=True)
+            assert report.num_bytes >= 0
+            assert report.damage
+
     def test_full_compares_with_what_others_read(
         self, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from framewin import FrameWindowDataset, StoreError
-from framewin.bench import fresh, measure
+from framewin import FrameWindowDataset, StoreError, convert
+from framewin.bench import fresh, measure, ways
 from framewin.bench.report import COLOURS, BenchReport, WayResult, chart_size, write_chart
 from framewin.bench.run import BenchSettings, run_bench, spawned_workers
 from framewin.bench.scene import Plan, Scene
@@ -86,6 +86,47 @@ def test_a_compressed_store_of_either_format(
     for name in ("memcpy", "framewin-numpy", "h5py", "zarr"):
         if not (name == "h5py" and suffix == ".h5" and find_spec("hdf5plugin") is None):
             check(name, scene)
+    if suffix == ".h5" and find_spec("hdf5plugin"):
+        # Where nothing else has loaded the filters.
+        recipe = {"store": str(store), "source": None, "scratch": str(scene.scratch), **SIZES}
+        assert fresh.measure("h5py", recipe)["first_batch_seconds"] > 0
+
+
+def test_pixels_that_convert_changed(make_clips: MakeClips, tmp_path: Path) -> None:
+    """What reads the files is left out, since it would give other frames."""
+    source = make_clips(CLIPS, shape=(16, 24, 1))
+    convert(source, tmp_path / "clips.zarr", size=(8, 12))
+    (tmp_path / "scratch").mkdir()
+    scene = Scene.open(tmp_path / "clips.zarr", source, tmp_path / "scratch", **SIZES)
+    for name in (name for name in WAYS if WAYS[name].png):
+        assert why_not(name, scene, MEMORY) in (
+            "the store was converted with options that change pixels",
+            "needs albumentations, which is not installed",
+        )
+
+
+def test_no_data_is_a_value_like_others(make_store: MakeClips, tmp_path: Path) -> None:
+    """Also to xarray, which would make it NaN."""
+    store = make_store(CLIPS, shape=(16, 24, 1), converted={"nodata": 9})
+    (tmp_path / "scratch").mkdir()
+    scene = Scene.open(store, None, tmp_path / "scratch", **SIZES)
+    for name in ("zarr", "xbatcher"):
+        if all(find_spec(module) for module in WAYS[name].modules):
+            check(name, scene)
+
+
+def test_a_missing_plugin_leaves_ways_out(
+    make_store: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that read the file, or a copy made of it, by h5py."""
+    import_or_skip("hdf5plugin")
+    store = make_store(CLIPS, suffix=".h5", converted={"compression": "zstd"})
+    (tmp_path / "scratch").mkdir()
+    scene = Scene.open(store, None, tmp_path / "scratch", **SIZES)
+    monkeypatch.setattr(ways, "find_spec", lambda name: None if name == "hdf5plugin" else name)
+    reason = "needs hdf5plugin, which is not installed"
+    left_out = {name for name in WAYS if why_not(name, scene, MEMORY) == reason}
+    assert left_out == {name for name in WAYS if WAYS[name].library}
 
 
 def test_other_pixels_are_an_error(scene: Scene, tmp_path: Path) -> None:
@@ -121,8 +162,8 @@ def test_turns_are_counted_after_the_first_round(monkeypatch: pytest.MonkeyPatch
         calls.append(name)
         return float(len(calls))
 
-    ways = {"a": lambda: way("a"), "b": lambda: way("b")}
-    found = measure.take_turns(ways, 2, lambda done, total: seen.append((done, total)))
+    both = {"a": lambda: way("a"), "b": lambda: way("b")}
+    found = measure.take_turns(both, 2, lambda done, total: seen.append((done, total)))
     assert calls == ["a", "b"] * 3
     assert found == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
     assert seen[-1] == (6, 6)
@@ -264,6 +305,7 @@ def test_mistakes_are_one_line(make_store: MakeClips, tmp_path: Path) -> None:
     [
         (["--only", "nonsense"], "only must name ways, got 'nonsense'; there are memcpy,"),
         (["--chart", "c.jpg"], "--chart must end in .png, got c.jpg"),
+        (["--chart", "gone/c.png"], "--chart must be a new file in a folder that is there"),
         (["--step-ms", "0"], "step_ms must be > 0, got 0.0"),
     ],
 )

@@ -84,7 +84,11 @@ def test_memory_is_known_before(ds: FrameWindowDataset) -> None:
     """So many batches at most, whatever the shuffling."""
     frame = 4 * 6
     assert ds.memory_estimate(batch_size=4) == (1 + 2 + 2) * 4 * 5 * frame
-    assert ds.memory_estimate(batch_size=4, prefetch=0, dtype="float32") == 3 * 4 * 5 * frame * 4
+    assert ds.memory_estimate(batch_size=4, prefetch=0, dtype="float32") == (
+        3 * 4 * 5 * frame * 4 + 2 * 4 * 5 * frame
+    )
+    with pytest.raises(ValueError, match=r"dtype must be None or one of float32, .*'float64'"):
+        ds.memory_estimate(batch_size=4, dtype="float64")
 
 
 def _third(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
+from framewin.conversion import statistics
 from framewin.schema import STATISTICS
 from framewin.stores import open_store
 from framewin.stores.zarr_store import RECORD
@@ -110,6 +111,29 @@ def test_sums_hold_every_value(dtype: str, shape: tuple, with_nodata: bool, seed
     steps = np.abs(np.diff(flat, axis=0))
     if not np.isnan(steps).all(axis=1).any():
         assert np.allclose(motions, np.nanmean(steps, axis=1), rtol=1e-9)
+
+
+def test_a_block_that_is_tried_again_loses_nothing(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frame beside it, which another block has left, is still there."""
+    source = make_clips({"a": range(30)})
+    expected = tmp_path / "whole.zarr"
+    convert(source, expected, chunk_frames=5, statistics=True)
+    failures, plain = [1], statistics.frame_motions
+
+    def unlucky(*arguments: object, **named: object) -> np.ndarray:
+        if failures and len(arguments[0]) == 1:
+            failures.pop()
+            raise MemoryError("for a moment")
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr("framewin.conversion.run.BLOCK_BYTES", 1)
+    monkeypatch.setattr(statistics, "frame_motions", unlucky)
+    convert(source, tmp_path / "clips.zarr", chunk_frames=5, statistics=True, workers=1)
+    assert failures == []
+    found = open_store(tmp_path / "clips.zarr").statistics()
+    assert same_bits(found, open_store(expected).statistics())
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])

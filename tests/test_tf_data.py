@@ -158,6 +158,25 @@ def test_iterators_can_be_checkpointed(ds: FrameWindowDataset, tf: ModuleType, t
         assert all(equal(got, want) for got, want in zip(other, rest, strict=True))
 
 
+def test_iterators_without_end_can_be_checkpointed(
+    ds: FrameWindowDataset, tf: ModuleType, tmp_path: Path
+) -> None:
+    """Restored by another process, which begins to count anew, the epochs behind are right, too."""
+    options = {"batch_size": 9, "shuffle": True, "seed": 2, "repeat": True, "start_epoch": 1}
+    steps = ds.schedule(batch_size=9, shuffle=True).num_batches
+    for place in (1, steps, 2 * steps + 1):
+        iterator = iter(ds.to_tf_dataset(**options))
+        for _ in range(place):
+            next(iterator)
+        saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "checkpoint")
+        other = iter(ds.to_tf_dataset(**options))
+        tf.train.Checkpoint(iterator=other).restore(saved)
+        schedule = ds.schedule(batch_size=9, shuffle=True, seed=2)
+        for done in range(steps + place, 5 * steps):
+            wanted = ds.batch(schedule.windows(*schedule.place(done)))
+            assert equal(next(other), wanted)
+
+
 def test_fit_takes_it(ds: FrameWindowDataset, tf: ModuleType) -> None:
     """Keras trains from it without asking for steps, a new order in each epoch."""
     keras = import_or_skip("keras")

@@ -142,14 +142,16 @@ def to_tf_dataset(
 
     cardinality = num_batches if start_step == 0 else tf.data.UNKNOWN_CARDINALITY
     batches = (
-        _epochs(schedule, start_epoch, start_step)
+        _epochs(schedule, start_epoch, start_step, repeat=repeat)
         .flat_map(batches_of_epoch)
         .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
     )
-    if cardinality == num_batches:
-        batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     if repeat:
-        batches = batches.repeat()
+        batches = batches.apply(
+            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        )
+    elif cardinality == num_batches:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     return batches.prefetch(prefetch).with_options(_options())
 
 
@@ -249,12 +251,16 @@ lanes, the mask of those that begin anew, bool (B,), too."""
 
 
 def _check_replicas(schedule: BatchSchedule | LaneSchedule) -> None:
-    """Under a strategy, refuse a last batch that leaves a replica without a window."""
+    """Under a strategy, refuse batches that leave a replica without a window."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if schedule.batch_size < replicas:
+        raise ValueError(
+            f"batch_size must be at least the {replicas} replicas, got {schedule.batch_size}"
+        )
     if isinstance(schedule, LaneSchedule) or schedule.drop_remainder:
         return
-    last = schedule.num_windows % schedule.batch_size
-    if 0 < last < replicas:
+    last = len(schedule.windows(0, schedule.num_batches - 1))
+    if last < replicas:
         raise ValueError(
             f"the last batch has {last} of {schedule.batch_size} windows, too few for {replicas} "
             "replicas; give drop_remainder=True or another batch_size"
@@ -326,9 +332,12 @@ def _options() -> Any:
 
 
 def _epochs(
-    schedule: BatchSchedule | LaneSchedule, start_epoch: int, start_step: int
+    schedule: BatchSchedule | LaneSchedule, start_epoch: int, start_step: int, *, repeat: bool
 ) -> tf.data.Dataset:
     """One element per pass over it: the epoch, its first step, its key, uint32 (3,), and its order.
+
+    With `repeat`, an element for each epoch from the first one on, which iterators count by
+    themselves, so that one restored from a checkpoint goes on with the right epochs.
 
     Of few windows, the whole order is made once per epoch: int64 (num_windows,), because the
     cipher walks thousands of steps for each number in a range far below its block. Of lanes, that
@@ -339,7 +348,11 @@ def _epochs(
 
     @tf.autograph.experimental.do_not_convert
     def of_next_epoch(_: tf.Tensor) -> dict[str, tf.Tensor]:
-        number = next_epoch.assign_add(1) - 1
+        epoch: dict[str, tf.Tensor] = of_epoch(next_epoch.assign_add(1) - 1)
+        return epoch
+
+    @tf.autograph.experimental.do_not_convert
+    def of_epoch(number: tf.Tensor) -> dict[str, tf.Tensor]:
         first_step = tf.where(number == start_epoch, tf.constant(start_step, tf.int64), 0)
         key = _epoch_key(schedule.seed, number)
         epoch = {"number": number, "first_step": first_step, "key": key}
@@ -350,6 +363,8 @@ def _epochs(
             epoch["order"] = _whole_order(schedule.num_windows, key, shuffle=True)
         return epoch
 
+    if repeat:
+        return tf.data.Dataset.range(start_epoch, tf.int64.max).map(of_epoch)
     return tf.data.Dataset.from_tensors(0).map(of_next_epoch)
 
 

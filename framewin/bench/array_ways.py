@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from framewin.bench.scene import Plan, Scene
+from framewin.bench.scene import PLUGIN, Plan, Scene
 from framewin.stores.durable import FRAMES
 
 LOADER_WORKERS = 2
@@ -40,11 +42,18 @@ def zarr_python(scene: Scene) -> Iterator[Any]:
 
 def h5py_slices(scene: Scene) -> Iterator[Any]:
     """Windows as slices of an h5py dataset."""
-    import h5py
-
-    with h5py.File(scene.hdf5_path(), "r") as file:
+    with open_hdf5(scene.hdf5_path()) as file:
         frames = file[FRAMES]
         yield from sliced(scene.plan, lambda start, stop: frames[start:stop])
+
+
+def open_hdf5(path: Path) -> Any:
+    """The file, with the filters of zstd and lz4 where they are installed."""
+    import h5py
+
+    if find_spec(PLUGIN):
+        import_module(PLUGIN)
+    return h5py.File(path, "r")
 
 
 def tensorstore_slices(scene: Scene) -> Iterator[Any]:
@@ -66,7 +75,9 @@ def xbatcher_batches(scene: Scene) -> Iterator[Any]:
     import xbatcher
 
     plan = scene.plan
-    frames = xarray.open_zarr(scene.zarr_path(), chunks=None)[FRAMES]
+    # As stored: else what is no data becomes NaN.
+    opened = xarray.open_zarr(scene.zarr_path(), chunks=None, mask_and_scale=False)
+    frames = opened[FRAMES]
     # Every row starts a window, so that a window's number is the row of its first frame.
     sizes = {name: frames.sizes[name] for name in frames.dims[1:]}
     windows = xbatcher.BatchGenerator(
@@ -109,9 +120,7 @@ class Hdf5Windows:
     def __getitem__(self, window: int) -> tuple[np.ndarray, np.ndarray]:
         """Inputs (T_in, H, W, C) and targets (T_out, H, W, C)."""
         if self._frames is None:
-            import h5py
-
-            self._frames = h5py.File(self.path, "r")[FRAMES]
+            self._frames = open_hdf5(self.path)[FRAMES]
         start = int(self.plan.starts[window])
         frames = self._frames[start : start + self.plan.span]
         return frames[: self.plan.input_frames], frames[self.plan.input_frames :]

@@ -19,6 +19,7 @@ from framewin.errors import StoreError
 BATCHES = 20
 """Until peak memory is read, or `SECONDS` have passed."""
 SECONDS = 2.0
+PATIENCE_SECONDS = 600.0
 STATUS = Path("/proc/self/status")
 
 
@@ -36,11 +37,18 @@ def measure(name: str, recipe: dict[str, Any]) -> dict[str, float]:
     Raises:
         StoreError: The process failed.
     """
-    command = [sys.executable, "-m", "framewin.bench.fresh", name, json.dumps(recipe)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Without the current folder, which may hold modules of a stranger.
+    command = [sys.executable, "-P", "-m", "framewin.bench.fresh", name, json.dumps(recipe)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise StoreError(f"{name} made no batch within {PATIENCE_SECONDS:.0f} s") from None
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        raise StoreError(f"{name} failed in a process of its own: {' '.join(last)}")
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        last = last or f"ended with code {done.returncode}"
+        raise StoreError(f"{name} failed in a process of its own: {last}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

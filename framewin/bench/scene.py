@@ -12,8 +12,12 @@ import numpy as np
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError
 from framewin.schema import Int64Array
+from framewin.stores import open_store
+from framewin.stores.codecs import PLUGIN_FILTERS
 
 PNG_SUFFIX = ".png"
+PLUGIN = "hdf5plugin"
+"""Package that brings HDF5's filters of zstd and lz4."""
 COPY_BYTES = 2**26
 
 
@@ -139,6 +143,21 @@ class Scene:
         """Whether every frame came from a PNG file of its own."""
         lower = {name.lower() for name in self.files}
         return len(lower) == len(self.files) and all(name.endswith(PNG_SUFFIX) for name in lower)
+
+    @cached_property
+    def png_fits(self) -> bool:
+        """Whether the first file holds the pixels of the first frame, as they are."""
+        import imagecodecs
+
+        frame = np.asarray(imagecodecs.png_decode(Path(self.files[0]).read_bytes()))
+        [(_, stored)] = self.dataset.blocks(0, 1)
+        return frame.dtype == stored.dtype and frame.tobytes() == stored.tobytes()
+
+    @cached_property
+    def needs_plugin(self) -> bool:
+        """Whether the store is an HDF5 file that h5py cannot read by itself."""
+        compression = open_store(self.store, cache_bytes=0).layout.compression
+        return self.store.is_file() and compression in PLUGIN_FILTERS
 
     @cached_property
     def memmap(self) -> np.ndarray:

@@ -11,12 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from framewin.bench.scene import Scene
+from framewin.bench.scene import PLUGIN, Scene
 from framewin.errors import StoreError
 
 CHECKED_BATCHES = 2
 CHECKED_PROCESSES = 1
 """Each takes seconds to start."""
+MEMORY_SHARE = 8
+"""Of memory, what frames may take that are held in it: by two ways, up to three times each."""
 MOST_RUNS = 64
 """Each run of frames without a gap is a pipeline of its own in `timeseries`."""
 QUEUED = 18
@@ -35,6 +37,8 @@ class Way:
     """Packages that it needs."""
     png: bool = False
     """Whether it reads the PNG files."""
+    library: bool = False
+    """Whether a library of a format reads the store, or a copy made through it."""
     in_memory: bool = False
     """Whether it holds all frames in memory."""
     flips: bool = False
@@ -108,24 +112,43 @@ WAYS = {
     ),
     "from-generator": Way("from_generator, memmap", "arrays", "tf_ways:from_generator"),
     "numpy-function": Way("numpy_function, memmap", "arrays", "tf_ways:numpy_function"),
-    "zarr": Way("zarr-python", "arrays", "array_ways:zarr_python", ("zarr",), prefetches=False),
-    "h5py": Way("h5py", "arrays", "array_ways:h5py_slices", ("h5py",), prefetches=False),
+    "zarr": Way(
+        "zarr-python", "arrays", "array_ways:zarr_python", ("zarr",), prefetches=False, library=True
+    ),
+    "h5py": Way(
+        "h5py", "arrays", "array_ways:h5py_slices", ("h5py",), prefetches=False, library=True
+    ),
     "tensorstore": Way(
         "tensorstore",
         "arrays",
         "array_ways:tensorstore_slices",
         ("tensorstore",),
         prefetches=False,
+        library=True,
     ),
     "torch-h5py": Way(
-        "torch DataLoader, h5py", "arrays", "array_ways:torch_hdf5", _TORCH, prefetches=False
+        "torch DataLoader, h5py",
+        "arrays",
+        "array_ways:torch_hdf5",
+        _TORCH,
+        prefetches=False,
+        library=True,
     ),
     "torch-h5py-workers": Way(
-        "torch DataLoader, h5py, 2 workers", "arrays", "array_ways:torch_hdf5_workers", _TORCH
+        "torch DataLoader, h5py, 2 workers",
+        "arrays",
+        "array_ways:torch_hdf5_workers",
+        _TORCH,
+        library=True,
     ),
     "grain": Way("Grain, memmap", "arrays", "array_ways:grain_batches", ("grain",)),
     "xbatcher": Way(
-        "xbatcher", "arrays", "array_ways:xbatcher_batches", ("xbatcher",), prefetches=False
+        "xbatcher",
+        "arrays",
+        "array_ways:xbatcher_batches",
+        ("xbatcher",),
+        prefetches=False,
+        library=True,
     ),
 }
 BASES = ("preloaded", "framewin-tf", "framewin-numpy")
@@ -156,7 +179,7 @@ def why_not(name: str, scene: Scene, memory_bytes: int) -> str | None:
     Args:
         name: One of `WAYS`.
         scene: The store and its files.
-        memory_bytes: Of the machine; half of it is for frames that are held in memory.
+        memory_bytes: Of the machine.
     """
     way = WAYS[name]
     absent = [module for module in way.modules if find_spec(module) is None]
@@ -166,9 +189,15 @@ def why_not(name: str, scene: Scene, memory_bytes: int) -> str | None:
         return "needs --frames, the folder that the store was made from"
     if way.png and not scene.all_png:
         return "the store was not made from PNG files of one frame each"
+    if way.png and not scene.png_fits:
+        return "the store was converted with options that change pixels"
+    if name.startswith("png-tf") and scene.frame_shape[-1] == 2:
+        return "TensorFlow reads no PNG of gray and alpha"
+    if way.library and scene.needs_plugin and find_spec(PLUGIN) is None:
+        return f"needs {PLUGIN}, which is not installed"
     held = scene.dataset.clips.num_frames * scene.dataset.frame_format.nbytes
-    if way.in_memory and held > memory_bytes // 2:
-        return "the frames take more than half of the memory"
+    if way.in_memory and held > memory_bytes // MEMORY_SHARE:
+        return f"the frames take more than a {MEMORY_SHARE}th of the memory"
     if name == "timeseries" and len(scene.runs) > MOST_RUNS:
         return f"the store has {len(scene.runs)} runs of frames, over {MOST_RUNS}"
     return None

@@ -51,6 +51,8 @@ def bench(
     with usage_errors():
         if chart is not None and chart.suffix.lower() != ".png":
             raise ValueError(f"--chart must end in .png, got {chart}")
+        if chart is not None and (chart.exists() or not chart.absolute().parent.is_dir()):
+            raise ValueError(f"--chart must be a new file in a folder that is there, got {chart}")
         settings = BenchSettings(
             batch_size=batch_size,
             input_frames=input_frames,

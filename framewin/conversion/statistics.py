@@ -52,7 +52,11 @@ class BlockStatistics:
                 return
         other, other_total = left
         previous, following = (frame, other) if before else (other, frame)
-        self._found.motion[row : row + 1] = frame_motions(
-            previous, following, self._meta.nodata, sums=total + other_total
-        )
+        try:
+            motion = frame_motions(previous, following, self._meta.nodata, sums=total + other_total)
+        except BaseException:
+            # The block is tried again, and must find the other frame then.
+            self._left[row, not before] = left
+            raise
+        self._found.motion[row : row + 1] = motion
         self._spare.append(other)

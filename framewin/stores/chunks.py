@@ -16,6 +16,8 @@ from framewin.schema import StoreMeta
 from framewin.stores.chunked import ChunkedFrames
 from framewin.stores.codecs import Layout
 
+MOST_READ_BYTES = 2**30
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
@@ -108,7 +110,15 @@ def compressed_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
 
     def read_chunk(number: int) -> np.ndarray:
         frames = np.empty((chunk_frames, *frame_format.shape), frame_format.dtype)
-        store.decode(read_checked(store, number), frames)
+        data = read_checked(store, number)
+        try:
+            store.decode(data, frames)
+        # What it was written as, but not what it claims to be; each codec has errors of its own.
+        except Exception as exc:
+            raise StoreError(
+                f"{store.place(number).path} cannot be decoded in {frame_range(store, number)} "
+                f"({exc}); convert it again"
+            ) from exc
         return frames[: num_frames - number * chunk_frames]
 
     return ChunkedFrames(
@@ -155,7 +165,16 @@ def read_place(place: ChunkPlace) -> bytes:
     # Opened for each chunk: that costs little beside decompressing, and nothing is left open
     # for a fork or a pickle to carry along.
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    parts, done = [], 0
     try:
-        return os.pread(descriptor, place.nbytes, place.offset)
+        # The system reads no more than 2 GiB at once.
+        while done < place.nbytes:
+            size = min(place.nbytes - done, MOST_READ_BYTES)
+            part = os.pread(descriptor, size, place.offset + done)
+            if not part:
+                break
+            parts.append(part)
+            done += len(part)
     finally:
         os.close(descriptor)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -22,6 +22,8 @@ NONE = "none"
 LEVELS = {NONE: None, "lz4": None, "zstd": range(1, 23), "gzip": range(1, 10)}
 """Compression -> its levels; None where there is nothing to choose."""
 DEFAULT_LEVELS = {"zstd": 3, "gzip": 5}
+PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
+"""Compression -> number of its HDF5 filter, which hdf5plugin brings."""
 
 RAW_CHUNK_BYTES = 2**20
 COMPRESSED_CHUNK_BYTES = 2**16
@@ -33,6 +35,10 @@ _LZ4_BLOCK = struct.Struct(">I")
 # numcodecs puts the size of the data before an LZ4 block; HDF5 has a header of its own.
 _LZ4_PREFIX = struct.Struct("<I")
 _GZIP_WINDOW_BITS = 31
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# In the header of blosc, the size of what was compressed.
+_BLOSC_SIZE = struct.Struct("<I")
+_BLOSC_SIZE_AT = 4
 _MAX_CHUNK_BYTES = 2**30
 
 
@@ -132,10 +138,11 @@ class ZarrCodec:
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, C-contiguous, which it must fill."""
         if self.layout.compression == "zstd":
-            zstd.decompress(data, out)
+            _decode_zstd(data, out)
         elif self.layout.compression == "gzip":
             _inflate(data, out, _GZIP_WINDOW_BITS)
         else:
+            _check_size(_BLOSC_SIZE.unpack_from(data, _BLOSC_SIZE_AT)[0], out)
             blosc.decompress(data, out)
 
 
@@ -160,16 +167,38 @@ class Hdf5Codec:
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, C-contiguous, which it must fill."""
         if self.layout.compression == "zstd":
-            zstd.decompress(data, out)
+            _decode_zstd(data, out)
         elif self.layout.compression == "gzip":
             _inflate(data, out, zlib.MAX_WBITS)
         else:
             _decode_lz4(data, out)
 
 
+def _decode_zstd(data: bytes, out: np.ndarray) -> None:
+    """A frame whose header states the size, as zstd writes it where it knows that."""
+    if data[: len(_ZSTD_MAGIC)] != _ZSTD_MAGIC:
+        raise ValueError("it is no frame of zstd")
+    descriptor = data[len(_ZSTD_MAGIC)]
+    single, kind = descriptor >> 5 & 1, descriptor >> 6
+    # Behind the descriptor: a byte for the window, unless the frame is a single segment, the
+    # number of the dictionary, which is of 0, 1, 2 or 4 bytes, and the size.
+    begin = len(_ZSTD_MAGIC) + 1 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    length = (single, 2, 4, 8)[kind]
+    size = int.from_bytes(data[begin : begin + length], "little") + (256 if length == 2 else 0)
+    _check_size(size, out)
+    zstd.decompress(data, out)
+
+
+def _check_size(size: int, out: np.ndarray) -> None:
+    """Codecs leave the rest as it was where there are fewer pixels."""
+    if size != out.nbytes:
+        raise ValueError(f"it holds {size:,} bytes of pixels, expected {out.nbytes:,}")
+
+
 def _inflate(data: bytes, out: np.ndarray, window_bits: int) -> None:
     # Bounded, since a few bytes may claim to be any number of pixels.
     pixels = zlib.decompressobj(window_bits).decompress(data, out.nbytes + 1)
+    _check_size(len(pixels), out)
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(pixels, np.uint8)
 
 

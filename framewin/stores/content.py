@@ -284,6 +284,8 @@ def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.nd
         conversion=settings["conversion"],
         nodata=None if nodata is None else float(nodata),
     )
+    if layout != layout.resolved(meta.frame_format, num_frames):
+        raise StoreError(f"{path} claims chunks of {layout.chunk_frames} frames; convert it again")
     chunks = {name: columns[f"chunks/{name}"] for name in chunk_columns(layout)}
     num_chunks = -(-num_frames // (layout.chunk_frames or 1))
     if any(values.shape != (num_chunks,) for values in chunks.values()):

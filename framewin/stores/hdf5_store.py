@@ -32,12 +32,10 @@ from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames, pieces
 from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
-from framewin.stores.codecs import Hdf5Codec, Layout
+from framewin.stores.codecs import PLUGIN_FILTERS, Hdf5Codec, Layout
 from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
 
-PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
-"""Compression -> number of its HDF5 filter, which hdf5plugin brings."""
 READ_BYTES = 2**24
 
 _HDF5_ERROR = re.compile(r"errno = (\d+), error message = '([^']*)'")

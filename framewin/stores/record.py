@@ -98,10 +98,12 @@ class Record:
         """
         rows = np.asarray(rows)
         numbers = set((rows // PIECE_ROWS).tolist())
-        pieces = {n: self._piece(name, n).decode().split("\0") for n in numbers}
         try:
+            pieces = {
+                n: self._piece(name, n, MAX_PIECE_BYTES).decode().split("\0") for n in numbers
+            }
             return [pieces[row // PIECE_ROWS][row % PIECE_ROWS] for row in rows.tolist()]
-        except IndexError:
+        except (IndexError, UnicodeDecodeError):
             raise StoreError(f"{self.path} lacks some of {name}; convert it again") from None
 
     def numbers(self, name: str) -> np.ndarray:
@@ -110,7 +112,8 @@ class Record:
         Raises:
             StoreError: They are damaged.
         """
-        data = b"".join(self._piece(name, number) for number in range(len(self._sums(name))))
+        numbers = range(len(self._sums(name)))
+        data = b"".join(self._piece(name, number, 8 * PIECE_ROWS) for number in numbers)
         return np.frombuffer(data, "<f8", len(data) // 8)
 
     def check(self) -> Iterator[str]:
@@ -120,16 +123,19 @@ class Record:
             if any(read_right(self._place(name, number), crc) is None for number, crc in sums):
                 yield f"{self.path} has damaged values of {name}"
 
-    def _piece(self, name: str, number: int) -> bytes:
+    def _piece(self, name: str, number: int, most_bytes: int) -> bytes:
         sums = self._sums(name)
         place = self._place(name, number) if number < len(sums) else None
         data = None if place is None else read_right(place, int(sums[number]))
         if data is None:
             raise StoreError(f"{self.path} has damaged values of {name}; convert it again")
         inflate = zlib.decompressobj()
-        values = inflate.decompress(data, MAX_PIECE_BYTES)
+        try:
+            values = inflate.decompress(data, most_bytes)
+        except zlib.error:
+            values = b""
         if not inflate.eof:
-            raise StoreError(f"{self.path} has values of {name} without end; convert it again")
+            raise StoreError(f"{self.path} has values of {name} that cannot be; convert it again")
         return values
 
     def _sums(self, name: str) -> np.ndarray:
@@ -188,14 +194,22 @@ def read(path: Path) -> Record:
     fields = json.loads(data[:text_bytes])
     columns = _columns(path, fields["columns"], data, text_bytes)
     record = Record(path, begin, fields, columns)
-    # Records of older format versions have no pieces.
-    sizes = [columns[f"{name}/{_PIECE_BYTES}"] for name in fields.get("pieces", ())]
-    if (
-        any((found < 0).any() for found in sizes)
-        or begin + sum(int(f.sum()) for f in sizes) != first
-    ):
+    if begin + _checked_sizes(record) != first:
         raise NotWholeError(f"{path} is damaged or cut short; convert it again")
     return record
+
+
+def _checked_sizes(record: Record) -> int:
+    """Bytes of all pieces, of which there must be as many as the frames need."""
+    total = 0
+    # Records of older format versions have none.
+    for name in record.fields.get("pieces", ()):
+        sizes, sums = (record.columns[f"{name}/{key}"] for key in (_PIECE_BYTES, _PIECE_CRC32C))
+        wanted = -(-record.fields["shape"][0] // PIECE_ROWS)
+        if len(sizes) != wanted or len(sums) != wanted or (sizes < 0).any():
+            raise StoreError(f"{record.path} has {len(sizes)} pieces of {name}, not {wanted}")
+        total += int(sizes.sum())
+    return total
 
 
 def ends_with_name(path: Path) -> bool:

@@ -20,7 +20,7 @@ from framewin.errors import StoreError
 from framewin.schema import Progress, shown_number
 from framewin.stores import Store, content, format_of
 from framewin.stores.chunked import pieces, usable_cores
-from framewin.stores.chunks import ChunkPlace
+from framewin.stores.chunks import MOST_READ_BYTES, ChunkPlace
 from framewin.stores.durable import tree_bytes
 
 CHUNKS_PER_TASK = 64
@@ -93,7 +93,7 @@ def verify(
         path=path,
         frames=frames,
         damage=damage,
-        num_bytes=tree_bytes(path) - unread,
+        num_bytes=max(0, tree_bytes(path) - unread),
         seconds=time.perf_counter() - started,
     )
 
@@ -126,24 +126,37 @@ def _damaged_chunks(store: Store, workers: int, shown: Callable[[int], None]) ->
 def _check(store: Store, first: int) -> list[int]:
     checksums = store.chunks["crc32c"][first : first + CHUNKS_PER_TASK].tolist()
     places = [store.place(number) for number in range(first, first + len(checksums))]
+    whole = [_is_there(place) for place in places]
     # One buffer for all: fresh memory for each chunk would cost more than its checksum.
-    size = max(place.nbytes + place.trailer_bytes for place in places)
+    there = (place for place, is_there in zip(places, whole, strict=True) if is_there)
+    size = max((place.nbytes + place.trailer_bytes for place in there), default=0)
     buffer = np.empty(size, np.uint8)
+    chunks = zip(whole, places, checksums, strict=True)
     return [
         number
-        for number, (place, checksum) in enumerate(zip(places, checksums, strict=True), first)
-        if not _is_right(place, checksum, buffer)
+        for number, (is_there, place, checksum) in enumerate(chunks, first)
+        if not (is_there and _is_right(place, checksum, buffer))
     ]
+
+
+def _is_there(place: ChunkPlace) -> bool:
+    """Whether a file is as long as it must be to hold a chunk."""
+    if place.offset < 0 or place.nbytes < 0 or not place.path.is_file():
+        return False
+    return place.offset + place.nbytes + place.trailer_bytes <= place.path.stat().st_size
 
 
 def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
     """Whether the bytes of a chunk, and the checksum behind it, are those that were written."""
-    if not place.path.is_file():
-        return False
     part = buffer[: place.nbytes + place.trailer_bytes]
+    found = 0
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.preadv(descriptor, [part.data], place.offset)
+        # The system reads no more than 2 GiB at once.
+        while read := os.preadv(
+            descriptor, [part[found : found + MOST_READ_BYTES].data], place.offset + found
+        ):
+            found += read
     finally:
         os.close(descriptor)
     trailer = checksum.to_bytes(4, "little")[: place.trailer_bytes]
@@ -155,27 +168,44 @@ def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
 
 
 def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
-    """Read frames and coordinates as others do; yields a line for each difference."""
+    """Read frames and tables as others do; yields a line for each difference."""
     others = open_frames(store.path, array="frames", axes="tyxc")
     num_frames = store.meta.clips.num_frames
+    statistics = store.statistics()
+    tables = content.tables(store.meta) | {"chunks": store.chunks}
+    for table, columns in (tables | ({"statistics": statistics} if statistics else {})).items():
+        for name, values in columns.items():
+            column = others.found.sibling(f"{table}/{name}", len(values))
+            if not _same(column, values):
+                yield f"{table}/{name} is another for other readers"
     chunk_frames = store.layout.chunk_frames or 1
     size = chunk_frames * max(1, READ_BYTES // (chunk_frames * store.meta.frame_format.nbytes))
     names = np.array(store.meta.clips.names, object)
-    found = {name: others.found.sibling(name, num_frames) for name in content.COORDINATES}
+    coordinates = content.coordinate_types(store.meta)
+    found = {name: others.found.sibling(name, num_frames) for name in coordinates}
     for begin, end in pieces(num_frames, size):
         rows = np.arange(begin, end)
         expected = {
             "clip": names[store.meta.clips.clips_of(rows)],
             "frame_number": store.meta.clips.frame_numbers(rows),
+            content.TIME: store.meta.clips.frame_numbers(rows),
             content.SOURCE_FILE: np.array(store.source_files(rows), object),
         }
-        for name, values in expected.items():
-            if not np.array_equal(found[name][begin:end].astype(values.dtype), values):
+        for name in coordinates:
+            values = expected[name]
+            if not _same(found[name][begin:end], values):
                 yield f"{name} of frames {begin} to {end - 1} is another for other readers"
         # Compared as bytes, since NaN is not equal to itself.
         if others.read(begin, end).tobytes() != store.frames.take(rows).tobytes():
             yield f"frames {begin} to {end - 1} are others for other readers"
         shown(end)
+
+
+def _same(found: np.ndarray, values: np.ndarray) -> bool:
+    """Whether another reader has the same numbers, NaN equal to itself, or texts."""
+    if values.dtype.kind in "iuf":
+        return np.array_equal(found, values, equal_nan=True)
+    return bool(found.astype(object).tolist() == values.astype(object).tolist())
 
 
 def _ranges(store: Store, damaged: list[int]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import zlib
 from pathlib import Path
 
 import h5py
@@ -16,7 +17,11 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, FramewinError, StoreError, verify
-from framewin.stores import open_store
+from framewin.schema import FrameFormat
+from framewin.stores import open_store, zarr_store
+from framewin.stores import record as records
+from framewin.stores import verify as verifying
+from framewin.stores.codecs import Hdf5Codec, Layout, ZarrCodec
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips
 from tests.store_contract import CLIPS, expected_frames, forge
@@ -134,6 +139,10 @@ FORGERIES = {
     "no pieces": lambda record: record.update(pieces=[]),
     "no such pieces": lambda record: record.update(pieces=["source_file", "other"]),
     "floats": lambda record: record["columns"].update({"clips/start_row": ["<f8", 1]}),
+    "more chunks than frames": lambda record: record["attributes"]["layout"].update(
+        chunk_frames=2**40
+    ),
+    "another level": lambda record: record["attributes"]["layout"].update(level=3),
 }
 HDF5_FORGERIES = {
     "frames behind the end": lambda record: record.update(chunk_ranges=[[2**40, 2**40 + 168]]),
@@ -147,6 +156,62 @@ ZARR_FORGERIES = {
     "a shard of another size": lambda record: record["files"].update({shard_name(0): [5, None]}),
     "a file elsewhere": lambda record: record["files"].update({"/etc/hostname": [1, 1]}),
 }
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_forged_compressed_stores(make_store: MakeClips, suffix: str) -> None:
+    """Chunks of any size, and places of chunks outside of the file, take no memory."""
+    changes = (
+        lambda record: record["attributes"]["layout"].update(chunk_frames=2**30),
+        lambda record: record.update(shape=[7, 2**20, 2**20, 1]),
+    )
+    for name, change in zip("ab", changes, strict=True):
+        store = make_store(CLIPS, name=name, suffix=suffix, converted={"compression": "gzip"})
+        forge(store, change)
+        with pytest.raises(StoreError):
+            open_store(store)
+
+
+def test_chunks_outside_of_their_shard(make_store: MakeClips) -> None:
+    """They are damage, whatever their checksums."""
+    store = make_store(CLIPS, converted={"compression": "gzip", "chunk_frames": 2})
+    opened = zarr_store.open_damaged(store)
+    for name, value in (("nbytes", 2**60), ("nbytes", -1), ("offset", 2**60), ("offset", -5)):
+        changed = opened.chunks[name].copy()
+        changed[1] = value
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(opened.chunks, name, changed)
+            assert verifying._damaged_chunks(opened, 1, lambda done: None) == [1]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip"])
+@pytest.mark.parametrize("kind", [ZarrCodec, Hdf5Codec])
+def test_a_chunk_of_fewer_pixels_is_refused(kind: type, codec: str) -> None:
+    """The rest would be whatever was in memory before."""
+    form = FrameFormat(4, 6, 1, "uint8")
+    layout = Layout(codec).resolved(form, 40)
+    made = kind(layout, form) if kind is ZarrCodec else kind(layout)
+    for frames in (1, 3, 40):
+        pixels = np.arange(frames * 24, dtype=np.uint8).reshape(frames, 4, 6, 1)
+        out = np.zeros_like(pixels)
+        made.decode(made.encode(pixels), out)
+        assert np.array_equal(out, pixels)
+        for other in (frames + 1, max(1, frames - 1)):
+            if other != frames:
+                with pytest.raises((ValueError, RuntimeError)):
+                    made.decode(made.encode(pixels), np.zeros((other, 4, 6, 1), np.uint8))
+
+
+def test_pieces_that_are_none(make_store: MakeClips) -> None:
+    """Right checksums of what cannot be inflated, or is no text, or has no end."""
+    store = make_store(CLIPS, suffix=".h5")
+    opened = open_store(store)
+    endless = zlib.compress(bytes(2**16))
+    for data in (b"no zlib", zlib.compress(b"\xff\xfe"), zlib.compress(b"one"), endless[:20]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(records, "read_right", lambda *_, data=data: data)
+            with pytest.raises(StoreError, match="source_file"):
+                opened.source_files(np.array([3]))
 
 
 @pytest.mark.parametrize(

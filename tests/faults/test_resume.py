@@ -296,7 +296,9 @@ def test_random_kills(make_clips: MakeClips, tmp_path: Path, suffix: str, compre
     expected = bytes_of(whole)
     rng = np.random.default_rng(0)
     killed = 0
-    while killed < KILLS:
+    for _ in range(20 * KILLS):
+        if killed == KILLS:
+            break
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             timer = threading.Timer(rng.uniform(0.3, 2.5), process.kill)
             timer.start()
@@ -307,6 +309,7 @@ def test_random_kills(make_clips: MakeClips, tmp_path: Path, suffix: str, compre
         if dest.exists():
             assert bytes_of(dest) == expected
             remove(dest)
+    assert killed == KILLS
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     assert bytes_of(dest) == expected
     assert not durable.partial_path(dest).exists()
