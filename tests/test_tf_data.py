@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from types import ModuleType
 
@@ -303,7 +305,7 @@ def test_bad_options(ds: FrameWindowDataset, options: dict, message: str) -> Non
 
 
 SPARSE_STORE = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 import numpy as np
 from framewin import FrameWindowDataset
@@ -328,9 +330,7 @@ def resident():
 
 import tensorflow as tf
 tf.constant(0)
-started = time.perf_counter()
 ds = FrameWindowDataset(sys.argv[1], input_frames=2, predict_frames=1)
-seconds = time.perf_counter() - started
 batches = ds.to_tf_dataset(batch_size=1, shuffle=True)
 before = resident()
 touched = 0
@@ -338,18 +338,16 @@ for step, (inputs, targets) in enumerate(batches.repeat()):
     touched += inputs.shape.num_elements() + targets.shape.num_elements()
     if step == 49:
         break
-print(seconds, resident() - before - touched)
+print(resident() - before - touched)
 """
 
 
 def test_a_store_larger_than_memory(tmp_path: Path) -> None:
-    """30 GB, sparse: opens at once, and 50 batches add little more than the bytes touched."""
+    """30 GB, sparse: 50 batches add little more than the bytes touched."""
     command = [sys.executable, "-c", SPARSE_STORE, tmp_path / "big.zarr"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    seconds, grown = done.stdout.split()
-    assert float(seconds) < 1
-    assert int(grown) < 300e6
+    assert int(done.stdout) < 300e6
     assert (tmp_path / "big.zarr" / "frames" / "c" / "0" / "0" / "0" / "0").stat().st_size > 30e9
 
 
@@ -382,16 +380,22 @@ def test_memory_is_flat_over_twenty_epochs(make_store: MakeClips) -> None:
     assert int(done.stdout) < 20e6
 
 
-def test_a_hundred_million_windows_open_at_once(tmp_path: Path, tf: ModuleType) -> None:
-    """From opening to the first shuffled batch in a second, at any step of the epoch."""
-    import time
-
+def test_a_hundred_million_windows_take_no_memory(tmp_path: Path, tf: ModuleType) -> None:
+    """Neither opening, nor a shuffled batch from the middle of an epoch, makes an order of all."""
     shape = (10**8 + 4, 1, 2)
     np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, shape)
     list(tf.data.Dataset.range(2))
-    started = time.perf_counter()
+    tracemalloc.start()
     ds = FrameWindowDataset(tmp_path / "big.npy", axes="tyx", input_frames=3, predict_frames=2)
     assert len(ds) == 10**8
+    before = resident_bytes()
     next(iter(ds.to_tf_dataset(batch_size=8, shuffle=True, start_step=9_999_999)))
-    # Twice the promise, for a machine that others use, too.
-    assert time.perf_counter() - started < 2
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+    # A number of each window would take 800 MB.
+    assert resident_bytes() - before < 200e6
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
