@@ -132,6 +132,59 @@ def test_another_store_is_used_whole(run: Path, make_store: MakeClips) -> None:
         evaluate(run, store=wrong, out=run / "wrong")
 
 
+def noise_store(folder: Path, clips: dict[str, np.ndarray]) -> Path:
+    """A store of arrays (T, H, W), a clip for each."""
+    (folder / "arrays").mkdir(parents=True)
+    for name, frames in clips.items():
+        np.save(folder / "arrays" / f"{name}.npy", frames)
+    convert(folder / "arrays", folder / "made.zarr")
+    return folder / "made.zarr"
+
+
+def noise(seed: int, **values: float) -> dict[str, np.ndarray]:
+    """Four clips of float32 frames of noise, with a value in the first frame and in a pixel."""
+    rng = np.random.default_rng(seed)
+    clips = {name: rng.random((9, 4, 6)).astype("float32") for name in "abcd"}
+    for frames in clips.values():
+        frames[0] = values.get("first", frames[0])
+        frames[:, 1, 2] = values.get("pixel", frames[:, 1, 2])
+    return clips
+
+
+def test_a_copy_is_found_though_it_begins_like_others(tmp_path: Path) -> None:
+    """Regression: NaN never equalled NaN; and what begins black is not the same for that."""
+    for name, values in (("nan", {"pixel": np.nan}), ("black", {"first": 0})):
+        own, more = noise(0, **values), {"e": noise(1)["a"]}
+        run = make_run(tmp_path / name / "run", noise_store(tmp_path / name / "own", own))
+        copy = noise_store(tmp_path / name / "copy", own | more)
+        with pytest.raises(TrainingError, match=r"holds clip ., which .* was trained on; leave"):
+            evaluate(run, store=copy)
+        other = noise_store(tmp_path / name / "other", noise(2, **values))
+        assert evaluate(run, store=other, data_range=(0, 1)).part == "all windows"
+
+
+def test_a_copy_is_found_where_clips_begin_with_a_gap(
+    make_store: MakeClips, tmp_path: Path
+) -> None:
+    """Regression: a first segment too short for a window was never trained on, nor compared."""
+    store = make_store({name: [0, 1, *range(5, 12)] for name in "abcd"})
+    folder = make_run(tmp_path / "run", store)
+    convert(store, tmp_path / "packed.h5", compression="gzip")
+    with pytest.raises(TrainingError, match=r"holds clip ., which .* was trained on; leave"):
+        evaluate(folder, store=tmp_path / "packed.h5")
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16"])
+def test_integers_that_are_no_pictures_have_the_range_of_training(
+    tmp_path: Path, dtype: str
+) -> None:
+    """Regression: uint32 had the range 0 to 4294967295."""
+    clips = {name: (100 * frames).astype(dtype) for name, frames in noise(0).items()}
+    report = evaluate(make_run(tmp_path / "run", noise_store(tmp_path / "own", clips)))
+    assert report.data_range.source == "least and greatest value of the frames trained on"
+    assert 0 <= report.data_range.low < report.data_range.high < 100
+
+
 class Page(HTMLParser):
     """What a page refers to, and whether its elements are closed."""
 

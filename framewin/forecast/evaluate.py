@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from framewin.forecast.figures import Example, animation, sheet, write_gif
 from framewin.forecast.playback import Pace, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import (
+    FULL_RANGE_DTYPES,
     MODEL,
     DataRange,
     WindowScores,
@@ -357,27 +358,46 @@ def _refuse_copy(run: Run, other: FrameWindowDataset) -> None:
         trained = run.dataset(TRAINING_PART)
     except (StoreError, TrainingError):
         return  # It is gone, or has changed, so it cannot be compared.
-    own, theirs = trained.clips, other.clips
-    rows = {name: int(row) for name, row in zip(own.names, own.clip_starts, strict=True)}
-    shared = [
-        (rows[name], int(row))
-        for name, row in zip(theirs.names, theirs.clip_starts, strict=True)
-        if name in rows
-    ]
-    inside = trained.index.row_ranges()
-    for mine, its in shared:
-        [(_, first)] = trained.blocks(mine, mine + 1)
-        [(_, second)] = other.blocks(its, its + 1)
-        if ((inside[:, 0] <= mine) & (mine < inside[:, 1])).any() and np.array_equal(first, second):
-            name = own.names[int(own.clips_of(np.array([mine]))[0])]
+    theirs = other.clips
+    clips = zip(theirs.names, theirs.clip_starts, theirs.clip_lengths, strict=True)
+    places = {name: (int(start), int(length)) for name, start, length in clips}
+    for name, mine, begin, end in _trained_ranges(trained):
+        its, length = places.get(name, (0, 0))
+        row, frame = _telling_frame(trained, begin, min(end, mine + length))
+        if frame is None:
+            continue
+        [(_, same)] = other.blocks(its + row - mine, its + row - mine + 1)
+        if np.array_equal(frame, same[0], equal_nan=True):
             raise TrainingError(
                 f"{other.path} holds clip {name}, which {run.folder} was trained on; leave "
                 "--store out, or give a store without it"
             )
 
 
+def _trained_ranges(dataset: FrameWindowDataset) -> Iterator[tuple[str, int, int, int]]:
+    """Of each stretch of windows in a clip: its name and first row, and the rows [begin, end)."""
+    clips, ranges = dataset.clips, dataset.index.row_ranges()
+    for name, start, length in zip(clips.names, clips.clip_starts, clips.clip_lengths, strict=True):
+        begins, ends = np.clip(ranges, start, start + length).T
+        for begin, end in zip(begins[begins < ends], ends[begins < ends], strict=True):
+            yield name, int(start), int(begin), int(end)
+
+
+def _telling_frame(
+    dataset: FrameWindowDataset, begin: int, end: int
+) -> tuple[int, np.ndarray | None]:
+    """The first frame in some rows, and its row, that is not of one value, as any store's may be."""
+    for first, frames in dataset.blocks(begin, end):
+        values = frames.reshape(len(frames), -1)
+        same = (values == values[:, :1]) | (np.isnan(values) & np.isnan(values[:, :1]))
+        if not same.all():
+            place = int(np.argmin(same.all(axis=1)))
+            return first + place, frames[place]
+    return begin, None
+
+
 def _training(run: Run) -> FrameWindowDataset | None:
-    if np.dtype(run.frame_format.dtype).kind == "u":
+    if run.frame_format.dtype in FULL_RANGE_DTYPES:
         return None
     try:
         return run.dataset(TRAINING_PART)
