@@ -289,14 +289,14 @@ class Fit:
         return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)
 
     def _schedule(self) -> Any:
-        return self.parts["train"].schedule(**_order(self.settings, self.devices))
+        return self.parts["train"].schedule(**training_order(self.settings, self.devices))
 
     def _train_batches(self, epoch: int, step: int) -> Any:
         options = augment_options(self.settings.augment)
         return _batches(
             self.parts["train"],
             self.settings,
-            **_order(self.settings, self.devices),
+            **training_order(self.settings, self.devices),
             augment=Augment(**options) if options else None,
             start_epoch=epoch,
             start_step=step,
@@ -389,7 +389,7 @@ def _optimizer(settings: TrainSettings) -> Any:
     return optimizer
 
 
-def _order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
+def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
     """How the training windows are dealt into batches."""
     return {
         "batch_size": settings.batch_size // devices.workers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -67,13 +68,18 @@ class TrainSettings:
     mixed_precision: bool = _setting(False, "Compute in bfloat16; weights and output are float32.")
     deterministic: bool = _setting(False, "Only operations that repeat to the last bit.")
     checkpoint_minutes: float = _setting(5.0, "Longest time of training that a kill loses.")
-    seed: int = _setting(0, "Of the split, the order and the first weights.", least=0)
+    seed: int = _setting(0, "Of the split, the order and the first weights.", least=0, most=2**63 - 1)
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value, least = getattr(self, each.name), each.metadata.get("least")
+            most = each.metadata.get("most")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{each.name} must be finite, got {value}")
             if value is not None and least is not None and value < least:
                 raise ValueError(f"{each.name} must be >= {least}, got {value}")
+            if most is not None and value > most:
+                raise ValueError(f"{each.name} must be <= {most}, got {value}")
         for name in ("learning_rate", "clip_norm", "minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
