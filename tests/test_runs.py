@@ -147,6 +147,16 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["settings"].update(loss="x")), StoreError, "loss must be one of mse"),
         (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
         (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
+        (edited(lambda r: r["frame"].update(height=8.5)), StoreError, "height of a frame cannot b"),
+        (edited(lambda r: r.pop("split")), StoreError, "run.json is damaged: lacks 'split'"),
+        (edited(lambda r: r.update(split=3)), StoreError, "run.json is damaged: split cannot be 3"),
+        (edited(lambda r: r["model"].update(name="x")), StoreError, "model must be one of convl"),
+        (edited(lambda r: r["model"].update(name=3)), StoreError, "run.json is damaged: "),
+        (edited(lambda r: r["model"]["options"].update(filters=-1)), StoreError, "filters must be"),
+        (edited(lambda r: r["model"]["options"].update(layers="x")), StoreError, "layers cannot b"),
+        (edited(lambda r: r["model"]["options"].update(seed=0.5)), StoreError, "seed cannot be 0.5"),
+        (edited(lambda r: r["settings"].update(minutes=10**400)), StoreError, "minutes cannot be 1"),
+        (edited(lambda r: r["settings"].update(epochs=10**9 * 9)), StoreError, "must be <= 214748"),
     ],
 )
 def test_a_damaged_record(run: Path, damage: Callable, error: type, message: str) -> None:
@@ -267,6 +277,100 @@ def test_a_model_of_ones_own(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
         edited(lambda record, name=name: record["model"].update(name=name))(run)
         with pytest.raises(TrainingError, match=re.escape(message)):
             _ = load(run).model
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"filters": 10**5}, "values, the model of run.json has more than 640,000,000"),
+        ({"filters": 99, "layers": 10**9}, "values, the model of run.json has more than 627,264,0"),
+        ({"filters": 10**5, "layers": None}, "values, the model of run.json has more than 640,000"),
+        ({"patch_size": 10**6}, "values, the model of run.json has more than 1,000,0"),
+        ({"patch_size": 9}, "cannot be built: patch_size must be from 1 to 8, got 9"),
+        ({"filters": None}, "convlstm of "),
+        ({"devices": 1}, "cannot be built: the model convlstm has no option 'devices'"),
+    ],
+)
+def test_a_record_of_another_model(run: Path, options: dict, message: str) -> None:
+    """One line, and nothing is built that is far larger than the file of weights."""
+    edited(lambda record: record["model"]["options"].update(options))(run)
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        _ = load(run).model
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("stranger:build", "stranger.py"),
+        ("run.stranger:build", "stranger.py"),
+        ("stranger_pack.stranger:build", "stranger_pack/stranger.py"),
+        ("stranger_whole:build", "stranger_whole/__init__.py"),
+    ],
+)
+def test_no_code_of_a_run_folder_runs(
+    run: Path, name: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: `cd downloaded && framewin evaluate .` imported what run.json named there."""
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).write_text("raise SystemExit('code of a stranger ran')\n")
+    edited(lambda record: record["model"].update(name=name))(run)
+    top = name.partition(":")[0].partition(".")[0]
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".")])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    here = run.parent if top == "run" else run
+    monkeypatch.chdir(here)
+    refused = f"{file} lies in the run folder, whose code is not run; if you trust it, move it to"
+    # The run folder does not even get onto Python's path; as with `python -m`, it may be there.
+    missing = f"cannot be imported: ModuleNotFoundError: No module named '{top}'"
+    with pytest.raises(TrainingError, match=re.escape(missing if here == run else refused)):
+        _ = load(run.relative_to(here)).model
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(TrainingError, match=re.escape(refused)):
+        _ = load(run.relative_to(here)).model
+
+
+def test_it_is_said_which_model_of_ones_own_is_imported(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file, on stderr; a model of another dtype is refused."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(run)
+    (tmp_path / "said_models.py").write_text(
+        "import keras\n"
+        "def half(t, k, f, **options):\n"
+        "    frames = keras.Input((t, *f.shape), dtype=f.dtype)\n"
+        "    return keras.Model(frames, keras.ops.cast(frames[:, :k], 'bfloat16'))\n"
+    )
+    edited(lambda record: record["model"].update(name="said_models:half"))(run)
+    message = 'gives bfloat16, it must give float32; give its last layer dtype="float32"'
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        _ = load(run).model
+    said = f"{run} names the model said_models: {tmp_path / 'said_models.py'}\n"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 9999, "is not a checkpoint of this run: maximum recursion"),
+        ('{"epoch": "3"}', "is not a checkpoint of this run: epoch cannot be '3'"),
+        ('{"epoch": -1}', "is not a checkpoint of this run: epoch cannot be '-1'"),
+        ('{"seconds": NaN}', "is not a checkpoint of this run: seconds cannot be 'nan'"),
+        ('{"finished": 1}', "is not a checkpoint of this run: finished cannot be '1'"),
+        ('{"history": [{"loss": "x"}]}', "history cannot be \"[{'loss': 'x'}]\""),
+        ('{"history": {"loss": 1}}', "is not a checkpoint of this run: "),
+        ('{"history": [1]}', "is not a checkpoint of this run: "),
+        ('{"depth": 1}', "is not a checkpoint of this run: "),
+    ],
+)
+def test_a_checkpoint_whose_progress_is_none(tmp_path: Path, text: str, message: str) -> None:
+    """One line, not what follows from a text in the place of a number."""
+    from framewin.forecast.checkpoints import load_checkpoint
+
+    path = tmp_path / "checkpoint.npz"
+    np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        load_checkpoint(path, {})
 
 
 def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:

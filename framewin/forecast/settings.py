@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,6 +13,8 @@ from framewin.model_table import MODELS, check_model_name
 
 LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
 DEFAULT_EPOCHS = 12
+MOST = 2**31 - 1
+"""Of whatever is counted."""
 AUGMENT_SWITCHES = ("reverse_time", "flip_horizontal", "flip_vertical", "turns")
 AUGMENT_AMOUNTS = ("shift", "rotation", "shear", "brightness", "noise")
 AUGMENT_RANGES = ("zoom", "contrast")
@@ -73,12 +76,12 @@ class TrainSettings:
     def __post_init__(self) -> None:
         for each in fields(self):
             value, least = getattr(self, each.name), each.metadata.get("least")
-            most = each.metadata.get("most")
+            most = each.metadata.get("most", MOST)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{each.name} must be finite, got {value}")
             if value is not None and least is not None and value < least:
                 raise ValueError(f"{each.name} must be >= {least}, got {value}")
-            if most is not None and value > most:
+            if value is not None and least is not None and value > most:
                 raise ValueError(f"{each.name} must be <= {most}, got {value}")
         for name in ("learning_rate", "clip_norm", "minutes"):
             value = getattr(self, name)
@@ -165,7 +168,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in get_args(hint))
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, (int, float) if hint is float else hint)
+    if hint is float:
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, hint)
 
 
 def augment_options(text: str | None) -> dict[str, Any]:

@@ -236,13 +236,13 @@ def _built(
     """The model, within the strategy of the devices, and its name and options."""
     from framewin.models import MODELS, all_options, build_model
 
+    if run is not None:
+        with devices.strategy.scope():
+            return run.build(), {"name": run.model_name, "options": run.model_options}
     try:
-        if run is None:
-            options = all_options(settings.model, dataset.frame_format, settings.model_options)
-            # Keras draws from 32 bits, and gives each layer a seed of its own from there on.
-            options |= {"seed": settings.seed % 2**31} if settings.model in MODELS else {}
-        else:
-            options = dict(run.model_options)
+        options = all_options(settings.model, dataset.frame_format, settings.model_options)
+        # Keras draws from 32 bits, and gives each layer a seed of its own from there on.
+        options |= {"seed": settings.seed % 2**31} if settings.model in MODELS else {}
         with devices.strategy.scope():
             model = build_model(
                 settings.model,
