@@ -214,6 +214,55 @@ def test_every_option_of_training_at_once(tmp_path: Path) -> None:
     assert model.output.dtype == "float32"
 
 
+OWN_MODELS = """
+import keras
+
+class Looked(keras.layers.Layer):
+    def __init__(self, used):
+        super().__init__()
+        self.used, self.table = used, keras.layers.Embedding(256, 1, "zeros")
+        self.spare = self.add_weight((3,), name="spare")
+
+    def call(self, frames):
+        looked = self.table(frames)[..., 0]
+        return looked if self.used else keras.ops.stop_gradient(looked)
+
+def build(input_frames, predict_frames, frame_format, used=True):
+    frames = keras.Input((input_frames, *frame_format.shape), dtype=frame_format.dtype)
+    return keras.Model(frames, Looked(used)(frames)[:, :predict_frames])
+
+def fixed(*arguments):
+    return build(*arguments, used=False)
+"""
+
+
+def test_weights_that_are_looked_up_or_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a model of one's own with sparse gradients, or without some, ended in a crash."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "table_models.py").write_text(OWN_MODELS)
+    store = moving_store(tmp_path, clips=3)
+    options = {"filters": None, "layers": None, "epochs": 1, "learning_rate": 0.01}
+    report, _ = trained(store, tmp_path / "run", model="table_models:build", **options)
+    assert report.best_epoch == 1
+    message = "the loss depends on none of the model's weights"
+    with pytest.raises(TrainingError, match=message):
+        trained(store, tmp_path / "none", model="table_models:fixed", **options)
+
+
+def test_weights_that_do_not_decay() -> None:
+    """Biases, the mix of lead times and the learnt colour, which 0 is no better value of."""
+    from framewin.forecast.fitting import _optimizer
+    from framewin.models import build_model
+    from framewin.schema import FrameFormat
+
+    optimizer = _optimizer(replace(SETTINGS, weight_decay=0.1))
+    model = build_model("simvp", 3, 2, FrameFormat(8, 8, 1, "uint8"), {"filters": 2, "layers": 1})
+    kept = {w.name for w in model.trainable_variables if not optimizer._use_weight_decay(w)}
+    assert kept == {"bias", "lead_mix", "colour"}
+
+
 def test_pixels_without_data_do_not_count(tmp_path: Path) -> None:
     """Weights leave them out of the loss, however wrong the forecast is there."""
     store = moving_store(tmp_path, clips=3)

@@ -263,6 +263,8 @@ class Fit:
             # A model of the user's own may have weights that this loss does not depend on.
             pairs = zip(found, model.trainable_variables, strict=True)
             used = [(tf.convert_to_tensor(each), to) for each, to in pairs if each is not None]
+            if not used:
+                raise TrainingError("the loss depends on none of the model's weights")
             gradients, variables = [each for each, _ in used], [to for _, to in used]
             if replicas > 1:
                 # The norm is of all devices together; the optimizer adds them up once more.
