@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -371,6 +372,38 @@ def test_longer_horizons_and_times(make_store: MakeClips, tmp_path: Path) -> Non
         seen = np.concatenate([seen, fed], axis=1)[:, -3:]
     error = np.clip(np.concatenate(made, axis=1)[:, :5], 0, 1) - targets
     assert report.total["model"].mse_pixel == pytest.approx((error**2).mean(), rel=1e-5)
+
+
+def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Path) -> None:
+    """Regression: windows longer than the gap between the parts were refused; all stay in theirs."""
+    store = make_store({"a": range(60)}, shape=(16, 16, 1))
+    folder = make_run(tmp_path / "run", store, by="time")
+    report = evaluate(with_model(folder, Fake(darker)), horizon=5)
+    ds = load_run(folder).dataset("test", predict_frames=5)
+    assert report.windows == len(ds)
+    assert report.leads == (1, 2, 3, 4, 5)
+    kept = json.loads((folder / "split.json").read_text())["parts"]["test"]
+    assert ds.index.row_ranges().tolist() == [[begin, end] for _, begin, end in kept]
+    again = pickle.loads(pickle.dumps(ds))
+    assert len(again) == len(ds)
+    with pytest.raises(ValueError, match="leaves 5 frames out between the parts, a window spans 8"):
+        FrameWindowDataset(
+            store, input_frames=3, predict_frames=5, split="test", split_file=folder / "split.json"
+        )
+
+
+def test_a_run_on_an_array_that_is_no_store(tmp_path: Path) -> None:
+    """Regression: it was trained and scored, and then could not be opened as a store."""
+    frames = np.random.default_rng(0).integers(0, 255, (40, 12, 14)).astype("uint8")
+    np.save(tmp_path / "frames.npy", frames)
+    folder = make_run(tmp_path / "run", tmp_path / "frames.npy", by="time")
+    report = evaluate(folder)
+    assert (report.part, report.windows > 0) == ("test", True)
+    assert (report.out / "report.html").exists()
+    made = framewin.predict(folder, tmp_path / "frames.npy", out=tmp_path / "next")
+    assert (made.forecasts, made.frames) == (1, 2)
+    [last, _] = sorted((tmp_path / "next").rglob("*.png"))
+    assert np.array_equal(np.asarray(Image.open(last)), frames[-1])
 
 
 def test_a_forecast_that_is_not_a_number_is_named(run: Path) -> None:

@@ -36,7 +36,7 @@ from framewin.metrics import (
     bootstrap_skill,
 )
 from framewin.schema import Progress
-from framewin.stores import durable, open_store
+from framewin.stores import durable
 
 DEFAULT_FOLDER = "evaluation"
 METRICS_FILE = "metrics.json"
@@ -239,7 +239,6 @@ def evaluate(
         batch_size=batch_size,
         progress=progress,
     )
-    conversion = open_store(dataset.path, cache_bytes=0).meta.conversion
     skill = _skill(dataset, scored, seed)
     if 1 < skill.groups < FEW_GROUPS:
         notes.append(
@@ -260,7 +259,7 @@ def evaluate(
         total=scored.total,
         per_lead_time=scored.per_lead_time,
         skill=skill,
-        pace=true_pace(dataset.clips, conversion, dataset.spec.frame_step),
+        pace=true_pace(dataset.clips, dataset.conversion, dataset.spec.frame_step),
         settings=dict(run.record),
         notes=tuple(notes),
     )

@@ -32,6 +32,7 @@ from framewin.forecast.settings import TrainSettings
 from framewin.model_table import MODELS, check_model_name
 from framewin.schema import FrameFormat
 from framewin.stores import durable
+from framewin.windows.spec import WindowSpec
 
 RUN_FORMAT = 1
 RUN_FILE = "run.json"
@@ -179,6 +180,8 @@ class Run:
             )
         if part is None or whole.identity != self.identity:
             return whole if cache is None else _opened(path, window)
+        # The split was made for windows as in training; no horizon leads out of a part.
+        window["split_span"] = WindowSpec(**self.settings.window).span
         return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
 
 
