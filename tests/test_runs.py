@@ -491,6 +491,24 @@ def test_two_devices_train_as_one(tmp_path: Path) -> None:
             {},
             "batch_size must be a multiple of the 3 workers of TF_CONFIG, got 4",
         ),
+        (
+            {"cluster": {"worker": []}, "task": {"type": "worker", "index": 0}},
+            {},
+            "TF_CONFIG must have a list of workers, got []",
+        ),
+        (
+            {"cluster": {"worker": "ab"}, "task": {"type": "worker", "index": 0}},
+            {},
+            "TF_CONFIG must have a list of workers, got 'ab'",
+        ),
+        *(
+            (
+                {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": index}},
+                {},
+                f"the index of TF_CONFIG's task must be from 0 to 1, got {index}",
+            )
+            for index in (2, -1)
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be(
@@ -503,6 +521,27 @@ def test_a_cluster_that_cannot_be(
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(TrainingError, match=re.escape(message)):
         choose_devices(replace(SETTINGS, **changes))
+
+
+def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a batch that divides by the workers, but not by all their devices, lost windows."""
+    from types import SimpleNamespace
+
+    from framewin.forecast import devices
+
+    # Two machines of three devices; a real cluster would wait for its other machine.
+    monkeypatch.setattr(
+        devices.tf.distribute,
+        "MultiWorkerMirroredStrategy",
+        lambda: SimpleNamespace(num_replicas_in_sync=6),
+    )
+    config = {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    message = "batch_size must be a multiple of the 6 devices of all workers, got 4"
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        devices.choose_devices(SETTINGS)
+    found = devices.choose_devices(replace(SETTINGS, batch_size=12))
+    assert (found.worker, found.workers, found.local, found.count) == (1, 2, 3, 6)
 
 
 def test_settings_survive_json() -> None:
