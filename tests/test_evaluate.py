@@ -375,7 +375,7 @@ def test_longer_horizons_and_times(make_store: MakeClips, tmp_path: Path) -> Non
 
 
 def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Path) -> None:
-    """Regression: windows longer than the gap between the parts were refused; all stay in theirs."""
+    """Regression: windows longer than the gap between parts were refused; all stay in theirs."""
     store = make_store({"a": range(60)}, shape=(16, 16, 1))
     folder = make_run(tmp_path / "run", store, by="time")
     report = evaluate(with_model(folder, Fake(darker)), horizon=5)

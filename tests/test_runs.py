@@ -154,8 +154,16 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["model"].update(name=3)), StoreError, "run.json is damaged: "),
         (edited(lambda r: r["model"]["options"].update(filters=-1)), StoreError, "filters must be"),
         (edited(lambda r: r["model"]["options"].update(layers="x")), StoreError, "layers cannot b"),
-        (edited(lambda r: r["model"]["options"].update(seed=0.5)), StoreError, "seed cannot be 0.5"),
-        (edited(lambda r: r["settings"].update(minutes=10**400)), StoreError, "minutes cannot be 1"),
+        (
+            edited(lambda r: r["model"]["options"].update(seed=0.5)),
+            StoreError,
+            "seed cannot be 0.5",
+        ),
+        (
+            edited(lambda r: r["settings"].update(minutes=10**400)),
+            StoreError,
+            "minutes cannot be 1",
+        ),
         (edited(lambda r: r["settings"].update(epochs=10**9 * 9)), StoreError, "must be <= 214748"),
     ],
 )
@@ -524,7 +532,7 @@ def test_a_cluster_that_cannot_be(
 
 
 def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: a batch that divides by the workers, but not by all their devices, lost windows."""
+    """Regression: a batch that divides by the workers, but not by all devices, lost windows."""
     from types import SimpleNamespace
 
     from framewin.forecast import devices

@@ -174,7 +174,7 @@ def test_persistence_needs_no_training(tmp_path: Path) -> None:
 
 
 def test_large_seeds_and_scores_that_are_no_numbers(tmp_path: Path) -> None:
-    """Regression: a seed of more than 32 bits, and a lead time without data, ended in tracebacks."""
+    """Regression: a seed beyond 32 bits, and a lead time without data, ended in tracebacks."""
     source = tmp_path / "rain"
     source.mkdir()
     frames = np.random.default_rng(0).random((4, 8, 8)).astype(np.float32)
@@ -293,9 +293,7 @@ def test_noise_cannot_be_predicted(tmp_path: Path) -> None:
     assert 1 / 12 * 0.97 < report.evaluation.model.mse < 1 / 12 * 1.25
 
 
-def test_refusals(
-    tmp_path: Path, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusals(tmp_path: Path, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line each, and no run folder is left behind."""
     store = make_store({"a": range(6)})
     run = tmp_path / "run"
@@ -318,13 +316,15 @@ def test_refusals(
         "give a smaller --batch-size, or fewer devices"
     )
     devices = SimpleNamespace(worker=0, workers=1, count=2)
-    with monkeypatch.context() as patch, pytest.raises(TrainingError, match=re.escape(message)):
+    with monkeypatch.context() as patch:
         patch.setattr("framewin.forecast.devices.choose_devices", lambda settings: devices)
-        trained(moving, run, batch_size=64)
+        with pytest.raises(TrainingError, match=re.escape(message)):
+            trained(moving, run, batch_size=64)
     message = "training needs Keras on TensorFlow, but it is on jax; set KERAS_BACKEND=tensorflow"
-    with monkeypatch.context() as patch, pytest.raises(TrainingError, match=re.escape(message)):
+    with monkeypatch.context() as patch:
         patch.setattr("keras.config.backend", lambda: "jax")
-        trained(moving, run)
+        with pytest.raises(TrainingError, match=re.escape(message)):
+            trained(moving, run)
     assert not run.exists()
     run.mkdir()
     with pytest.raises(StoreError, match=re.escape("run exists already; remove it or choose")):

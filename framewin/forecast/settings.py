@@ -71,7 +71,9 @@ class TrainSettings:
     mixed_precision: bool = _setting(False, "Compute in bfloat16; weights and output are float32.")
     deterministic: bool = _setting(False, "Only operations that repeat to the last bit.")
     checkpoint_minutes: float = _setting(5.0, "Longest time of training that a kill loses.")
-    seed: int = _setting(0, "Of the split, the order and the first weights.", least=0, most=2**63 - 1)
+    seed: int = _setting(
+        0, "Of the split, the order and the first weights.", least=0, most=2**63 - 1
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):

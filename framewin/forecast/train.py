@@ -68,6 +68,8 @@ class TrainReport:
     """Part name to number of windows."""
     parameters: int
     """Weights of the model."""
+    lead_gap: int
+    """Frames skipped between the last input and the first predicted frame."""
     epochs: int
     """Epochs trained."""
     best_epoch: int
@@ -201,6 +203,7 @@ def _finished(
         split=run.record["split"],
         windows={name: len(each) for name, each in parts.items()},
         parameters=run.model.count_params(),
+        lead_gap=settings.lead_gap,
         epochs=progress.epoch,
         best_epoch=progress.best_epoch,
         part=part,

@@ -1,4 +1,4 @@
-"""The user's own models, `package.module:build`: which code is imported, and what it must return."""
+"""Models of the user's own, `package.module:build`: what is imported, and what it must return."""
 
 from __future__ import annotations
 
