@@ -385,7 +385,7 @@ def _trained_ranges(dataset: FrameWindowDataset) -> Iterator[tuple[str, int, int
 def _telling_frame(
     dataset: FrameWindowDataset, begin: int, end: int
 ) -> tuple[int, np.ndarray | None]:
-    """The first frame in some rows that is not of one value, as any store's may be; its row before."""
+    """The first frame in some rows, with its row, that is not of one value, as any store's may be."""
     for first, frames in dataset.blocks(begin, end):
         values = frames.reshape(len(frames), -1)
         same = (values == values[:, :1]) | (np.isnan(values) & np.isnan(values[:, :1]))
