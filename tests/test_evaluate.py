@@ -422,6 +422,7 @@ def test_a_forecast_that_is_not_a_number_is_named(run: Path) -> None:
         ({"fss_window": 4}, "fss_window must be odd and >= 1, got 4"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"horizon": 0}, "horizon must be >= 1, got 0"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"data_range": (3, 3)}, "data_range must be LOW:HIGH with LOW below HIGH, got 3:3"),
         ({"thresholds": (1, float("nan"))}, "thresholds must be finite, got [1, nan]"),
         ({"thresholds": (2, 2)}, "thresholds must differ, got [2, 2]"),

@@ -196,6 +196,37 @@ def test_a_missing_part_and_split(run: Path) -> None:
         load(run).dataset("test")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(parts=3), "split.json is damaged: AttributeError("),
+        (lambda s: s.update(span="5"), "split.json is damaged: ValueError('frames that are not"),
+        (lambda s: s["parts"]["test"][0].pop(), "split.json is damaged: ValueError("),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(0, "x"),
+            "split.json is damaged: KeyError('x'",
+        ),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(2, 99),
+            "frames that are not in a row'); split",
+        ),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(1, -99),
+            "frames that are not in a row'); spl",
+        ),
+        (lambda s: s["parts"]["test"][0].__setitem__(2, 10**30), "split.json is damaged: Overflow"),
+        (lambda s: s["parts"]["test"][0].__setitem__(2, "9"), "split.json is damaged: TypeError"),
+    ],
+)
+def test_a_damaged_split(run: Path, change: Callable, message: str) -> None:
+    """No window leaves the frames that the store has in a row."""
+    split = json.loads((run / "split.json").read_text())
+    change(split)
+    (run / "split.json").write_text(json.dumps(split))
+    with pytest.raises(StoreError, match=re.escape(message)):
+        load(run).dataset("test")
+
+
 def with_file(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
     """Changes the weights file."""
 

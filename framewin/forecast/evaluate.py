@@ -222,7 +222,7 @@ def evaluate(
     """
     run = run if isinstance(run, Run) else load_run(run)
     dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
-    _check(part, thresholds, fss_window, batch_size, horizon)
+    _check(part, thresholds, fss_window, batch_size, horizon, seed)
     dataset, label = _windows(run, store, part, horizon)
     training = _training(run) if data_range is None else None
     used_range = data_range_of(dataset.frame_format, training, data_range)
@@ -314,6 +314,7 @@ def _check(
     fss_window: int,
     batch_size: int,
     horizon: int | None,
+    seed: int,
 ) -> None:
     if part == TRAINING_PART:
         raise TrainingError(
@@ -324,6 +325,8 @@ def _check(
         raise ValueError(f"fss_window must be odd and >= 1, got {fss_window}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
     if horizon is not None and horizon < 1:
         raise ValueError(f"horizon must be >= 1, got {horizon}")
     if not np.isfinite(thresholds).all():
@@ -385,7 +388,7 @@ def _trained_ranges(dataset: FrameWindowDataset) -> Iterator[tuple[str, int, int
 def _telling_frame(
     dataset: FrameWindowDataset, begin: int, end: int
 ) -> tuple[int, np.ndarray | None]:
-    """The first frame in some rows, with its row, that is not of one value, as any store's may be."""
+    """The first row whose frame is not of one value, as any store's may be, and that frame."""
     for first, frames in dataset.blocks(begin, end):
         values = frames.reshape(len(frames), -1)
         same = (values == values[:, :1]) | (np.isnan(values) & np.isnan(values[:, :1]))
