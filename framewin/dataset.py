@@ -149,6 +149,7 @@ class FrameWindowDataset:
         clips: Sequence[str] | None = None,
         split: str | None = None,
         split_file: str | Path | None = None,
+        split_span: int | None = None,
         where: Chooser | None = None,
         weights: Chooser | None = None,
         cache: str | Path | None = None,
@@ -178,6 +179,8 @@ class FrameWindowDataset:
             clips: Names of the clips to use; all by default.
             split: Name of a part of the split that was kept in a file; only its windows are used.
             split_file: The file; by default the one beside the store, `clips.zarr.split.json`.
+            split_span: Frames that must at least lie between the parts of a split by time; by
+                default as many as a window spans. Longer windows stay within their part too.
             where: Which windows to use, by their columns `clip`, `frame_number`, `mean`,
                 `motion` and `nodata` (see `framewin.windows.choose`): an expression such as
                 `"motion > 2.0 and nodata < 0.5"`, or a function of the table of columns that
@@ -238,7 +241,7 @@ class FrameWindowDataset:
         self._statistics: ChannelStatistics | None = None
         reference_runs = runs
         if split is not None:
-            parts = _read_split(store, spec, split, split_file)
+            parts = _read_split(store, split_span or spec.span, split, split_file)
             runs, reference_runs = parts[split], parts[_training_part(parts)]
         used = runs if reference_runs is runs else _joined(runs, reference_runs)
         self._known = _Known(used)
@@ -286,6 +289,11 @@ class FrameWindowDataset:
     def clips(self) -> ClipTable:
         """All clips of the store, also those this dataset does not use."""
         return self._store.meta.clips
+
+    @property
+    def conversion(self) -> Mapping[str, Any]:
+        """How the store was converted, as it says; empty of an array that others wrote."""
+        return self._store.meta.conversion
 
     @property
     def nodata(self) -> float | None:
@@ -838,7 +846,7 @@ def _reopened(
 
 
 def _read_split(
-    store: FrameStore, spec: WindowSpec, part: str, path: str | Path | None
+    store: FrameStore, span: int, part: str, path: str | Path | None
 ) -> Mapping[str, Runs]:
     file = split_path(store.path) if path is None else Path(path)
     if not file.is_file():
@@ -849,10 +857,10 @@ def _read_split(
         raise StoreError(f"{file} {exc}") from None
     if part not in table.parts:
         raise ValueError(f"{file} has no part {part!r}; it has {', '.join(table.parts)}")
-    if table.by == "time" and spec.span > table.span:
+    if table.by == "time" and span > table.span:
         raise ValueError(
             f"{file} leaves {table.span} frames out between the parts, a window spans "
-            f"{spec.span}; split again for these windows"
+            f"{span}; split again for these windows"
         )
     return table.parts
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 TOLERANCE = 1e-6
-"""Of the largest output: beyond it a change is more than rounding."""
+"""Of the largest value of an output frame: beyond it a change is more than rounding."""
+MOST_DRAWS = 8
+"""Of random weights, with which each output frame must react once to its own input frame."""
 
 
 def assert_causal(
@@ -29,7 +31,8 @@ def assert_causal(
 
     Raises:
         AssertionError: An output sees ahead; the message says which, and the first layer.
-        ValueError: Fewer than two frames, or outputs without an axis of as many.
+        ValueError: Fewer than two frames, outputs without an axis of as many, or an output frame
+            that does not react even to its own input frame, or is not finite: nothing is proved.
     """
     ahead = look_ahead(model, window_shape, dtype=dtype, seed=seed)
     if ahead is not None:
@@ -46,12 +49,24 @@ def look_ahead(
     rng = np.random.default_rng(seed)
     known = getattr(model, "inputs", None)
     inputs = _random_frames(rng, window_shape, dtype or (known[0].dtype if known else "float32"))
-    with _Stirred(model, inputs, rng):
-        found = _first_reach(model, inputs, rng)
-        if found is None:
+    shown = np.zeros(frames, bool)
+    for _ in range(MOST_DRAWS):
+        with _Stirred(model, inputs, rng):
+            moved, finite = _reactions(model, inputs, rng)
+            found = _first_reach(moved)
+            if found is not None:
+                layer = _first_layer(model, inputs, rng) if known else None
+                return _in_words(*found, layer)
+        shown |= np.diag(moved) & finite
+        # Weights by which a unit happens to be dead would hide what it sees.
+        if shown.all():
             return None
-        layer = _first_layer(model, inputs, rng) if known else None
-    output, changed = found
+    output = int(np.argmin(shown))
+    what = f"does not react to input frame {output}" if finite[output] else "is not finite"
+    raise ValueError(f"output frame {output} {what}, so nothing is known of what it sees")
+
+
+def _in_words(output: int, changed: int, layer: str | None) -> str:
     named = "" if layer is None else f"; the first layer that reaches ahead is {layer}"
     return (
         f"output frame {output} depends on input frame {changed}, which may be the frame that it "
@@ -59,29 +74,38 @@ def look_ahead(
     )
 
 
-def _first_reach(model: Any, inputs: np.ndarray, rng: np.random.Generator) -> Any:
-    """(output, input) of the first output frame that a later input frame changes, or None."""
+def _reactions(
+    model: Any, inputs: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which output frame (rows) each input frame (columns) changes, and which are finite."""
     frames = inputs.shape[1]
     outputs: np.ndarray = np.asarray(model(inputs, training=False), np.float64)
     if outputs.ndim < 3 or outputs.shape[1] != frames:
         raise ValueError(f"{frames} input frames give outputs of shape {outputs.shape}")
-    limit = TOLERANCE * max(1.0, float(np.abs(outputs).max()))
-    reaches = []
-    for changed in range(1, frames):
+    axes = (0, *range(2, outputs.ndim))
+    moved, finite = np.zeros((frames, frames), bool), np.isfinite(outputs).all(axis=axes)
+    for changed in range(frames):
         others = inputs.copy()
         others[:, changed] = _random_frames(rng, inputs.shape[2:], inputs.dtype.name)
         after: np.ndarray = np.asarray(model(others, training=False), np.float64)
-        axes = tuple(range(2, outputs.ndim))
-        moved = np.abs(after - outputs).max(axis=(0, *axes))[:changed] > limit
-        reaches += [(int(output), changed) for output in np.flatnonzero(moved)]
-    return min(reaches, default=None)
+        finite &= np.isfinite(after).all(axis=axes)
+        with np.errstate(invalid="ignore"):
+            change = np.abs(after - outputs).max(axis=axes)
+        moved[:, changed] = change > TOLERANCE * np.abs(outputs).max(axis=axes)
+    return moved, finite
+
+
+def _first_reach(moved: np.ndarray) -> tuple[int, int] | None:
+    """(output, input) of the first output frame that a later input frame changes, or None."""
+    ahead = np.argwhere(np.triu(moved, 1))
+    return (int(ahead[0, 0]), int(ahead[0, 1])) if len(ahead) else None
 
 
 def _first_layer(model: Any, inputs: np.ndarray, rng: np.random.Generator) -> str | None:
     """The first layer of a functional model whose output sees ahead, with its kind and kernel."""
     for layer in model.layers:
         part = _up_to(model, layer, inputs.shape[1])
-        if part is not None and _first_reach(part, inputs, rng) is not None:
+        if part is not None and _first_reach(_reactions(part, inputs, rng)[0]) is not None:
             kernel = getattr(layer, "kernel_size", None)
             sized = "" if kernel is None else f" with a kernel of {tuple(kernel)}"
             return f"{layer.name} ({type(layer).__name__}{sized})"
@@ -111,14 +135,20 @@ class _Stirred:
     def __enter__(self) -> None:
         self._own = [weight.numpy().copy() for weight in self._weights]
         for weight, own in zip(self._weights, self._own, strict=True):
-            # Upwards only, for a variance must stay positive; by little, so that nothing
-            # saturates.
-            stirred = own + self._rng.uniform(0, 0.05, own.shape)
+            stirred = own + _stirring(weight.name, own.shape, self._rng)
             weight.assign(stirred.astype(own.dtype))
 
     def __exit__(self, *_: object) -> None:
         for weight, own in zip(self._weights, self._own, strict=True):
             weight.assign(own)
+
+
+def _stirring(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """What is added to a weight so that it hides no path and saturates nothing."""
+    if len(shape) < 2 or "variance" in name:
+        return rng.uniform(0, 0.05, shape)  # Upwards only, for a variance must stay positive.
+    # However many inputs a kernel adds up, their sum stays as large as one of them.
+    return rng.normal(0, 1 / np.sqrt(np.prod(shape[:-1])), shape)
 
 
 def _random_frames(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:

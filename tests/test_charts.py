@@ -7,7 +7,7 @@ import math
 from xml.etree import ElementTree
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -24,17 +24,25 @@ def two_lines(values: tuple[float | None, ...]) -> Chart:
 
 
 @given(NUMBERS, NUMBERS)
+@example(1 - 2e-16, 1.0)
+@example(-1.0, -1 + 1e-10)
+@example(0.0, 5e-324)
+@example(1e9, 1e9 * (1 + 1e-8))
 def test_ticks_cover_the_range(one: float, other: float) -> None:
     """A few of them, evenly apart, with nothing of the range outside."""
     low, high = min(one, other), max(one, other)
-    if high - low < 1e-6 * max(abs(low), abs(high)):
-        high = low
     found = ticks(low, high)
     slack = 1e-6 * (found[-1] - found[0])
     assert found[0] <= low + slack
     assert high <= found[-1] + slack
     assert 2 <= len(found) <= charts.MOST_TICKS + 1
     assert np.allclose(np.diff(found), found[1] - found[0])
+
+
+def test_scores_that_hardly_differ_are_drawn() -> None:
+    """Regression: two SSIMs that differ in their last bit divided by a spread of 0."""
+    assert ticks(1 - 2e-16, 1) == ticks(1, 1) == [1.0, 1.2]
+    assert "<svg" in svg(Chart("SSIM", (1, 2), (Series("model", (1 - 2e-16, 1.0)),)))
 
 
 def test_svg_is_whole_and_escaped() -> None:

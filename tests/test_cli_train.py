@@ -75,6 +75,15 @@ def test_a_run_is_repeated_by_its_config(tmp_path: Path) -> None:
     assert one == two
 
 
+def test_lead_times_count_the_gap(tmp_path: Path) -> None:
+    """Regression: after a gap of two frames the first predicted one was called +1."""
+    store = moving_store(tmp_path, clips=3)
+    common = ("--model", "persistence", "--lead-gap", 2, "--out", tmp_path / "run")
+    result = run(store, *QUICK, *common)
+    found = re.findall(r"MSE of frame (\+\d)", result.output)
+    assert found == ["+3", "+4"]
+
+
 def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before training if it sees ahead, else rolled out."""
     monkeypatch.chdir(tmp_path)
@@ -103,6 +112,11 @@ def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
         (("clips.zarr", "--resume", "run"), "--resume goes on with the settings of the run; giv"),
         (("clips.zarr", "--loss", "mde"), "loss must be one of mse, mae, mae+mse, bce, ssim, g"),
         (("clips.zarr", "--model", "unet"), "model must be one of convlstm, convlstm-residual,"),
+        (
+            ("--config", "run/edited.json"),
+            "must be a run folder or its run.json, got run/edited.jso",
+        ),
+        (("clips.zarr", "--minutes", "inf"), "minutes must be finite, got inf"),
         (("clips.zarr", "--epochs", "0"), "should be greater than or equal to 1"),
     ],
 )

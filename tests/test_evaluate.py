@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -130,6 +131,59 @@ def test_another_store_is_used_whole(run: Path, make_store: MakeClips) -> None:
     message = "has frames of 4x6x1 uint8, the model of"
     with pytest.raises(TrainingError, match=message):
         evaluate(run, store=wrong, out=run / "wrong")
+
+
+def noise_store(folder: Path, clips: dict[str, np.ndarray]) -> Path:
+    """A store of arrays (T, H, W), a clip for each."""
+    (folder / "arrays").mkdir(parents=True)
+    for name, frames in clips.items():
+        np.save(folder / "arrays" / f"{name}.npy", frames)
+    convert(folder / "arrays", folder / "made.zarr")
+    return folder / "made.zarr"
+
+
+def noise(seed: int, **values: float) -> dict[str, np.ndarray]:
+    """Four clips of float32 frames of noise, with a value in the first frame and in a pixel."""
+    rng = np.random.default_rng(seed)
+    clips = {name: rng.random((9, 4, 6)).astype("float32") for name in "abcd"}
+    for frames in clips.values():
+        frames[0] = values.get("first", frames[0])
+        frames[:, 1, 2] = values.get("pixel", frames[:, 1, 2])
+    return clips
+
+
+def test_a_copy_is_found_though_it_begins_like_others(tmp_path: Path) -> None:
+    """Regression: NaN never equalled NaN; and what begins black is not the same for that."""
+    for name, values in (("nan", {"pixel": np.nan}), ("black", {"first": 0})):
+        own, more = noise(0, **values), {"e": noise(1)["a"]}
+        run = make_run(tmp_path / name / "run", noise_store(tmp_path / name / "own", own))
+        copy = noise_store(tmp_path / name / "copy", own | more)
+        with pytest.raises(TrainingError, match=r"holds clip ., which .* was trained on; leave"):
+            evaluate(run, store=copy)
+        other = noise_store(tmp_path / name / "other", noise(2, **values))
+        assert evaluate(run, store=other, data_range=(0, 1)).part == "all windows"
+
+
+def test_a_copy_is_found_where_clips_begin_with_a_gap(
+    make_store: MakeClips, tmp_path: Path
+) -> None:
+    """Regression: a first segment too short for a window was never trained on, nor compared."""
+    store = make_store({name: [0, 1, *range(5, 12)] for name in "abcd"})
+    folder = make_run(tmp_path / "run", store)
+    convert(store, tmp_path / "packed.h5", compression="gzip")
+    with pytest.raises(TrainingError, match=r"holds clip ., which .* was trained on; leave"):
+        evaluate(folder, store=tmp_path / "packed.h5")
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16"])
+def test_integers_that_are_no_pictures_have_the_range_of_training(
+    tmp_path: Path, dtype: str
+) -> None:
+    """Regression: uint32 had the range 0 to 4294967295."""
+    clips = {name: (100 * frames).astype(dtype) for name, frames in noise(0).items()}
+    report = evaluate(make_run(tmp_path / "run", noise_store(tmp_path / "own", clips)))
+    assert report.data_range.source == "least and greatest value of the frames trained on"
+    assert 0 <= report.data_range.low < report.data_range.high < 100
 
 
 class Page(HTMLParser):
@@ -320,6 +374,38 @@ def test_longer_horizons_and_times(make_store: MakeClips, tmp_path: Path) -> Non
     assert report.total["model"].mse_pixel == pytest.approx((error**2).mean(), rel=1e-5)
 
 
+def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Path) -> None:
+    """Regression: windows longer than the gap between parts were refused; all stay in theirs."""
+    store = make_store({"a": range(60)}, shape=(16, 16, 1))
+    folder = make_run(tmp_path / "run", store, by="time")
+    report = evaluate(with_model(folder, Fake(darker)), horizon=5)
+    ds = load_run(folder).dataset("test", predict_frames=5)
+    assert report.windows == len(ds)
+    assert report.leads == (1, 2, 3, 4, 5)
+    kept = json.loads((folder / "split.json").read_text())["parts"]["test"]
+    assert ds.index.row_ranges().tolist() == [[begin, end] for _, begin, end in kept]
+    again = pickle.loads(pickle.dumps(ds))
+    assert len(again) == len(ds)
+    with pytest.raises(ValueError, match="leaves 5 frames out between the parts, a window spans 8"):
+        FrameWindowDataset(
+            store, input_frames=3, predict_frames=5, split="test", split_file=folder / "split.json"
+        )
+
+
+def test_a_run_on_an_array_that_is_no_store(tmp_path: Path) -> None:
+    """Regression: it was trained and scored, and then could not be opened as a store."""
+    frames = np.random.default_rng(0).integers(0, 255, (40, 12, 14)).astype("uint8")
+    np.save(tmp_path / "frames.npy", frames)
+    folder = make_run(tmp_path / "run", tmp_path / "frames.npy", by="time")
+    report = evaluate(folder)
+    assert (report.part, report.windows > 0) == ("test", True)
+    assert (report.out / "report.html").exists()
+    made = framewin.predict(folder, tmp_path / "frames.npy", out=tmp_path / "next")
+    assert (made.forecasts, made.frames) == (1, 2)
+    [last, _] = sorted((tmp_path / "next").rglob("*.png"))
+    assert np.array_equal(np.asarray(Image.open(last)), frames[-1])
+
+
 def test_a_forecast_that_is_not_a_number_is_named(run: Path) -> None:
     """It would make every score NaN; nothing is left behind."""
     broken = Fake(lambda inputs: darker(inputs) * np.nan)
@@ -336,6 +422,7 @@ def test_a_forecast_that_is_not_a_number_is_named(run: Path) -> None:
         ({"fss_window": 4}, "fss_window must be odd and >= 1, got 4"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"horizon": 0}, "horizon must be >= 1, got 0"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"data_range": (3, 3)}, "data_range must be LOW:HIGH with LOW below HIGH, got 3:3"),
         ({"thresholds": (1, float("nan"))}, "thresholds must be finite, got [1, nan]"),
         ({"thresholds": (2, 2)}, "thresholds must differ, got [2, 2]"),

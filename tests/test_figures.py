@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from framewin.forecast.figures import FORECAST_EDGE, Example, write_gif, write_sheet
+from framewin import FrameWindowDataset
+from framewin.forecast import figures
+from framewin.forecast.figures import (
+    FORECAST_EDGE,
+    Example,
+    animation,
+    sheet,
+    write_gif,
+    write_sheet,
+)
 
 
 def example(shape: tuple[int, int, int], level: float = 1.0) -> Example:
@@ -48,3 +59,37 @@ def test_dim_frames_are_brightened(tmp_path: Path) -> None:
     """Depth or rain may use a sliver of the range; it must not come out black."""
     write_sheet(tmp_path / "sheet.png", [example((64, 64, 1), level=0.01)])
     assert (iio.imread(tmp_path / "sheet.png")[:, -40] == 255).all(axis=-1).any()
+
+
+def test_captions_count_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: after a gap of two frames the first predicted one was called +1."""
+    texts: list[str] = []
+    caption = figures.caption
+
+    def recorded(text: str, picture: np.ndarray | None) -> np.ndarray:
+        texts.append(text)
+        return caption(text, picture)
+
+    monkeypatch.setattr(figures, "caption", recorded)
+    window = replace(example((16, 16, 1)), lead_gap=2)
+    sheet([window])
+    assert texts[:5] == ["-1", "0", "+3", "+4", "+5"]
+    texts.clear()
+    animation([window])
+    wanted = ["input -1", "input 0", "forecast +3", "forecast +4", "forecast +5"]
+    assert [text for text in texts if " " in text] == wanted
+
+
+@pytest.mark.parametrize("windows", range(1, 9))
+def test_the_windows_shown_differ(tmp_path: Path, windows: int) -> None:
+    """Regression: of four or five windows some were shown twice, and others not."""
+    from framewin.forecast.validation import examples
+
+    np.save(tmp_path / "frames.npy", np.zeros((windows + 4, 6, 6), np.uint8))
+    shape = {"input_frames": 3, "predict_frames": 2}
+    ds = FrameWindowDataset(tmp_path / "frames.npy", **shape, lead_gap=0)
+    last = SimpleNamespace(predict_on_batch=lambda inputs: inputs[:, -2:] / 255)
+    shown = [each.title for each in examples(last, ds, 4)]
+    assert len(set(shown)) == len(shown) == min(windows, 4)
+    # Of many, neither the first nor the last one.
+    assert (shown[0] == "frames, frames 3 to 4") == (windows < 6)

@@ -91,3 +91,33 @@ def test_weights_leave_pixels_out(name: str) -> None:
         loss(name, truth, forecast, ones), loss(name, truth, forecast), rtol=1e-5
     )
     assert loss(name, truth, forecast, 0 * ones) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("name", ["mse", "mae", "mae+mse", "bce", "ssim"])
+def test_what_lies_without_data_does_not_matter(name: str) -> None:
+    """Regression: a window of SSIM counted if its middle had data, whatever was around it."""
+    shape = (2, 3, 26, 28, 2)
+    truth, forecast = pair(shape)
+    weights = np.ones(shape[:4], np.float32)
+    weights[..., :14] = 0
+    weights[0, 1, 20, 22] = 0
+    garbage = np.where(weights[..., np.newaxis] == 0, np.float32(0.9), truth)
+    expected = loss(name, truth, forecast, weights)
+    np.testing.assert_array_less(0, expected)
+    np.testing.assert_allclose(loss(name, garbage, forecast, weights), expected, rtol=1e-5)
+
+
+def test_windows_without_a_pixel_of_data_are_left_out_of_ssim() -> None:
+    """Those of plain loops that hold only pixels with data."""
+    from framewin.forecast.losses import ssim_map
+
+    shape = (1, 1, 14, 16, 1)
+    truth, forecast = pair(shape)
+    weights = np.ones(shape[:4], np.float32)
+    weights[0, 0, 4, 2] = 0
+    rows, columns = np.mgrid[:4, :6]
+    whole = ~((rows <= 4) & (columns <= 2))
+    similarity = np.asarray(ssim_map(truth, forecast))[0, 0, :, :, 0]
+    absolute = loss("mae", truth, forecast, weights)[0]
+    expected = 0.84 * ((1 - similarity) * whole).sum() / whole.size + 0.16 * absolute
+    assert loss("ssim", truth, forecast, weights)[0] == pytest.approx(expected, rel=1e-5)

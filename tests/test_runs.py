@@ -147,6 +147,24 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["settings"].update(loss="x")), StoreError, "loss must be one of mse"),
         (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
         (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
+        (edited(lambda r: r["frame"].update(height=8.5)), StoreError, "height of a frame cannot b"),
+        (edited(lambda r: r.pop("split")), StoreError, "run.json is damaged: lacks 'split'"),
+        (edited(lambda r: r.update(split=3)), StoreError, "run.json is damaged: split cannot be 3"),
+        (edited(lambda r: r["model"].update(name="x")), StoreError, "model must be one of convl"),
+        (edited(lambda r: r["model"].update(name=3)), StoreError, "run.json is damaged: "),
+        (edited(lambda r: r["model"]["options"].update(filters=-1)), StoreError, "filters must be"),
+        (edited(lambda r: r["model"]["options"].update(layers="x")), StoreError, "layers cannot b"),
+        (
+            edited(lambda r: r["model"]["options"].update(seed=0.5)),
+            StoreError,
+            "seed cannot be 0.5",
+        ),
+        (
+            edited(lambda r: r["settings"].update(minutes=10**400)),
+            StoreError,
+            "minutes cannot be 1",
+        ),
+        (edited(lambda r: r["settings"].update(epochs=10**9 * 9)), StoreError, "must be <= 214748"),
     ],
 )
 def test_a_damaged_record(run: Path, damage: Callable, error: type, message: str) -> None:
@@ -175,6 +193,37 @@ def test_a_missing_part_and_split(run: Path) -> None:
         load(run).dataset("night")
     (run / "split.json").unlink()
     with pytest.raises(StoreError, match=re.escape("split.json does not exist")):
+        load(run).dataset("test")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(parts=3), "split.json is damaged: AttributeError("),
+        (lambda s: s.update(span="5"), "split.json is damaged: ValueError('frames that are not"),
+        (lambda s: s["parts"]["test"][0].pop(), "split.json is damaged: ValueError("),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(0, "x"),
+            "split.json is damaged: KeyError('x'",
+        ),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(2, 99),
+            "frames that are not in a row'); split",
+        ),
+        (
+            lambda s: s["parts"]["test"][0].__setitem__(1, -99),
+            "frames that are not in a row'); spl",
+        ),
+        (lambda s: s["parts"]["test"][0].__setitem__(2, 10**30), "split.json is damaged: Overflow"),
+        (lambda s: s["parts"]["test"][0].__setitem__(2, "9"), "split.json is damaged: TypeError"),
+    ],
+)
+def test_a_damaged_split(run: Path, change: Callable, message: str) -> None:
+    """No window leaves the frames that the store has in a row."""
+    split = json.loads((run / "split.json").read_text())
+    change(split)
+    (run / "split.json").write_text(json.dumps(split))
+    with pytest.raises(StoreError, match=re.escape(message)):
         load(run).dataset("test")
 
 
@@ -267,6 +316,100 @@ def test_a_model_of_ones_own(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
         edited(lambda record, name=name: record["model"].update(name=name))(run)
         with pytest.raises(TrainingError, match=re.escape(message)):
             _ = load(run).model
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"filters": 10**5}, "values, the model of run.json has more than 640,000,000"),
+        ({"filters": 99, "layers": 10**9}, "values, the model of run.json has more than 627,264,0"),
+        ({"filters": 10**5, "layers": None}, "values, the model of run.json has more than 640,000"),
+        ({"patch_size": 10**6}, "values, the model of run.json has more than 1,000,0"),
+        ({"patch_size": 9}, "cannot be built: patch_size must be from 1 to 8, got 9"),
+        ({"filters": None}, "convlstm of "),
+        ({"devices": 1}, "cannot be built: the model convlstm has no option 'devices'"),
+    ],
+)
+def test_a_record_of_another_model(run: Path, options: dict, message: str) -> None:
+    """One line, and nothing is built that is far larger than the file of weights."""
+    edited(lambda record: record["model"]["options"].update(options))(run)
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        _ = load(run).model
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("stranger:build", "stranger.py"),
+        ("run.stranger:build", "stranger.py"),
+        ("stranger_pack.stranger:build", "stranger_pack/stranger.py"),
+        ("stranger_whole:build", "stranger_whole/__init__.py"),
+    ],
+)
+def test_no_code_of_a_run_folder_runs(
+    run: Path, name: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: `cd downloaded && framewin evaluate .` imported what run.json named there."""
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).write_text("raise SystemExit('code of a stranger ran')\n")
+    edited(lambda record: record["model"].update(name=name))(run)
+    top = name.partition(":")[0].partition(".")[0]
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".")])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    here = run.parent if top == "run" else run
+    monkeypatch.chdir(here)
+    refused = f"{file} lies in the run folder, whose code is not run; if you trust it, move it to"
+    # The run folder does not even get onto Python's path; as with `python -m`, it may be there.
+    missing = f"cannot be imported: ModuleNotFoundError: No module named '{top}'"
+    with pytest.raises(TrainingError, match=re.escape(missing if here == run else refused)):
+        _ = load(run.relative_to(here)).model
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(TrainingError, match=re.escape(refused)):
+        _ = load(run.relative_to(here)).model
+
+
+def test_it_is_said_which_model_of_ones_own_is_imported(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file, on stderr; a model of another dtype is refused."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(run)
+    (tmp_path / "said_models.py").write_text(
+        "import keras\n"
+        "def half(t, k, f, **options):\n"
+        "    frames = keras.Input((t, *f.shape), dtype=f.dtype)\n"
+        "    return keras.Model(frames, keras.ops.cast(frames[:, :k], 'bfloat16'))\n"
+    )
+    edited(lambda record: record["model"].update(name="said_models:half"))(run)
+    message = 'gives bfloat16, it must give float32; give its last layer dtype="float32"'
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        _ = load(run).model
+    said = f"{run} names the model said_models: {tmp_path / 'said_models.py'}\n"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 9999, "is not a checkpoint of this run: maximum recursion"),
+        ('{"epoch": "3"}', "is not a checkpoint of this run: epoch cannot be '3'"),
+        ('{"epoch": -1}', "is not a checkpoint of this run: epoch cannot be '-1'"),
+        ('{"seconds": NaN}', "is not a checkpoint of this run: seconds cannot be 'nan'"),
+        ('{"finished": 1}', "is not a checkpoint of this run: finished cannot be '1'"),
+        ('{"history": [{"loss": "x"}]}', "history cannot be \"[{'loss': 'x'}]\""),
+        ('{"history": {"loss": 1}}', "is not a checkpoint of this run: "),
+        ('{"history": [1]}', "is not a checkpoint of this run: "),
+        ('{"depth": 1}', "is not a checkpoint of this run: "),
+    ],
+)
+def test_a_checkpoint_whose_progress_is_none(tmp_path: Path, text: str, message: str) -> None:
+    """One line, not what follows from a text in the place of a number."""
+    from framewin.forecast.checkpoints import load_checkpoint
+
+    path = tmp_path / "checkpoint.npz"
+    np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        load_checkpoint(path, {})
 
 
 def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:
@@ -387,6 +530,24 @@ def test_two_devices_train_as_one(tmp_path: Path) -> None:
             {},
             "batch_size must be a multiple of the 3 workers of TF_CONFIG, got 4",
         ),
+        (
+            {"cluster": {"worker": []}, "task": {"type": "worker", "index": 0}},
+            {},
+            "TF_CONFIG must have a list of workers, got []",
+        ),
+        (
+            {"cluster": {"worker": "ab"}, "task": {"type": "worker", "index": 0}},
+            {},
+            "TF_CONFIG must have a list of workers, got 'ab'",
+        ),
+        *(
+            (
+                {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": index}},
+                {},
+                f"the index of TF_CONFIG's task must be from 0 to 1, got {index}",
+            )
+            for index in (2, -1)
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be(
@@ -399,6 +560,27 @@ def test_a_cluster_that_cannot_be(
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(TrainingError, match=re.escape(message)):
         choose_devices(replace(SETTINGS, **changes))
+
+
+def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a batch that divides by the workers, but not by all devices, lost windows."""
+    from types import SimpleNamespace
+
+    from framewin.forecast import devices
+
+    # Two machines of three devices; a real cluster would wait for its other machine.
+    monkeypatch.setattr(
+        devices.tf.distribute,
+        "MultiWorkerMirroredStrategy",
+        lambda: SimpleNamespace(num_replicas_in_sync=6),
+    )
+    config = {"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    message = "batch_size must be a multiple of the 6 devices of all workers, got 4"
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        devices.choose_devices(SETTINGS)
+    found = devices.choose_devices(replace(SETTINGS, batch_size=12))
+    assert (found.worker, found.workers, found.local, found.count) == (1, 2, 3, 6)
 
 
 def test_settings_survive_json() -> None:

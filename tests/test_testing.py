@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ pytestmark = pytest.mark.usefixtures("tf")
 SHAPE = (4, 6, 6, 1)
 
 
-def keras_example(kernel: tuple[int, int, int], filters: int = 4) -> object:
-    """The architecture of the Keras ConvLSTM example, with fewer filters."""
+def keras_example(
+    kernel: tuple[int, int, int], filters: int = 4, shape: tuple[int, ...] = SHAPE
+) -> object:
+    """The architecture of the Keras ConvLSTM example, where it has 64 filters."""
     keras = import_or_skip("keras")
     layers = keras.layers
-    x = frames = keras.Input(SHAPE)
+    x = frames = keras.Input(shape)
     for size in (5, 3, 1):
         x = layers.ConvLSTM2D(
             filters, size, padding="same", return_sequences=True, activation="relu"
@@ -47,6 +50,59 @@ def test_the_keras_example_without_its_leak_passes() -> None:
     from framewin.testing import assert_causal
 
     assert_causal(keras_example((1, 3, 3)), SHAPE)
+
+
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (1, 3, 3)])
+def test_a_wide_model_does_not_saturate(kernel: tuple[int, int, int]) -> None:
+    """Regression: sums over 64 filters of weights stirred upwards made every output exactly 1."""
+    from framewin.testing import look_ahead
+
+    shape = (6, 3, 3, 1)
+    found = look_ahead(keras_example(kernel, 64, shape), shape)
+    assert (found is None) == (kernel[0] == 1)
+    assert found is None or found.startswith("output frame 0 depends on input frame 1,")
+
+
+def test_a_small_frame_is_not_measured_by_a_large_one() -> None:
+    """Output 0 sees input 1, but is a billionth of the last output."""
+    keras = import_or_skip("keras")
+    from framewin.testing import look_ahead
+
+    frames = keras.Input(SHAPE)
+    scale = np.array([1, 1, 1, 1e9], np.float32).reshape(1, 4, 1, 1, 1)
+    ahead = keras.ops.concatenate([frames[:, 1:2], frames[:, 1:]], axis=1) * scale
+    found = look_ahead(keras.Model(frames, ahead), SHAPE)
+    assert found is not None
+    assert found.startswith("output frame 0 depends on input frame 1,")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x * 0, "output frame 0 does not react to input frame 0, so nothing is known"),
+        (lambda x: x / 0, "output frame 0 is not finite, so nothing is known of what it sees"),
+    ],
+)
+def test_what_does_not_react_proves_nothing(
+    change: Callable[[object], object], message: str
+) -> None:
+    """A constant output sees nothing of any frame, and one that is no number hides what it sees."""
+    keras = import_or_skip("keras")
+    from framewin.testing import assert_causal
+
+    frames = keras.Input(SHAPE)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        assert_causal(keras.Model(frames, change(frames)), SHAPE)
+
+
+def test_a_unit_that_random_weights_kill_is_tried_again() -> None:
+    """A single ReLU is 0 everywhere for about half of all weights."""
+    keras = import_or_skip("keras")
+    from framewin.testing import look_ahead
+
+    layers = [keras.Input(SHAPE), keras.layers.Conv3D(1, 1, activation="relu")]
+    model = keras.Sequential(layers)
+    assert [look_ahead(model, SHAPE, seed=seed) for seed in range(6)] == [None] * 6
 
 
 def test_a_leak_behind_zero_weights_is_found() -> None:

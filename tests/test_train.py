@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +173,27 @@ def test_persistence_needs_no_training(tmp_path: Path) -> None:
     assert report.evaluation.model.mse == pytest.approx(report.evaluation.last_frame.mse, rel=1e-6)
 
 
+def test_large_seeds_and_scores_that_are_no_numbers(tmp_path: Path) -> None:
+    """Regression: a seed beyond 32 bits, and a lead time without data, ended in tracebacks."""
+    source = tmp_path / "rain"
+    source.mkdir()
+    frames = np.random.default_rng(0).random((4, 8, 8)).astype(np.float32)
+    for clip in range(3):
+        # Windows of this length start at the first frame only, so the last lead has no data.
+        np.save(source / f"{clip}.npy", np.concatenate([frames, frames[:1] * np.nan]))
+    convert(source, tmp_path / "rain.zarr", nodata=math.nan)
+    report, _ = trained(tmp_path / "rain.zarr", tmp_path / "run", epochs=1, seed=2**40 + 3)
+    metrics = json.loads((report.run / "metrics.json").read_text())
+    first, second = metrics["model"]["mse_per_lead_time"]
+    assert (first > 0, second) == (True, None)
+    assert load_run(report.run).model_options["seed"] == 3
+    import keras
+    import tensorflow as tf
+
+    versions = load_run(report.run).record["versions"]
+    assert (versions["tensorflow"], versions["keras"]) == (tf.__version__, keras.__version__)
+
+
 def test_every_option_of_training_at_once(tmp_path: Path) -> None:
     """Mixed precision, a mixed loss, weight decay, dropout and augmentation go together."""
     store = moving_store(tmp_path, clips=3)
@@ -190,6 +212,55 @@ def test_every_option_of_training_at_once(tmp_path: Path) -> None:
     model = load_run(report.run).model
     assert model.get_layer("body").compute_dtype == "bfloat16"
     assert model.output.dtype == "float32"
+
+
+OWN_MODELS = """
+import keras
+
+class Looked(keras.layers.Layer):
+    def __init__(self, used):
+        super().__init__()
+        self.used, self.table = used, keras.layers.Embedding(256, 1, "zeros")
+        self.spare = self.add_weight((3,), name="spare")
+
+    def call(self, frames):
+        looked = self.table(frames)[..., 0]
+        return looked if self.used else keras.ops.stop_gradient(looked)
+
+def build(input_frames, predict_frames, frame_format, used=True):
+    frames = keras.Input((input_frames, *frame_format.shape), dtype=frame_format.dtype)
+    return keras.Model(frames, Looked(used)(frames)[:, :predict_frames])
+
+def fixed(*arguments):
+    return build(*arguments, used=False)
+"""
+
+
+def test_weights_that_are_looked_up_or_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a model of one's own with sparse gradients, or without some, ended in a crash."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "table_models.py").write_text(OWN_MODELS)
+    store = moving_store(tmp_path, clips=3)
+    options = {"filters": None, "layers": None, "epochs": 1, "learning_rate": 0.01}
+    report, _ = trained(store, tmp_path / "run", model="table_models:build", **options)
+    assert report.best_epoch == 1
+    message = "the loss depends on none of the model's weights"
+    with pytest.raises(TrainingError, match=message):
+        trained(store, tmp_path / "none", model="table_models:fixed", **options)
+
+
+def test_weights_that_do_not_decay() -> None:
+    """Biases, the mix of lead times and the learnt colour, which 0 is no better value of."""
+    from framewin.forecast.fitting import _optimizer
+    from framewin.models import build_model
+    from framewin.schema import FrameFormat
+
+    optimizer = _optimizer(replace(SETTINGS, weight_decay=0.1))
+    model = build_model("simvp", 3, 2, FrameFormat(8, 8, 1, "uint8"), {"filters": 2, "layers": 1})
+    kept = {w.name for w in model.trainable_variables if not optimizer._use_weight_decay(w)}
+    assert kept == {"bias", "lead_mix", "colour"}
 
 
 def test_pixels_without_data_do_not_count(tmp_path: Path) -> None:
@@ -222,7 +293,7 @@ def test_noise_cannot_be_predicted(tmp_path: Path) -> None:
     assert 1 / 12 * 0.97 < report.evaluation.model.mse < 1 / 12 * 1.25
 
 
-def test_refusals(tmp_path: Path, make_store: MakeClips) -> None:
+def test_refusals(tmp_path: Path, make_store: MakeClips, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line each, and no run folder is left behind."""
     store = make_store({"a": range(6)})
     run = tmp_path / "run"
@@ -240,6 +311,20 @@ def test_refusals(tmp_path: Path, make_store: MakeClips) -> None:
     moving = moving_store(tmp_path, clips=3)
     with pytest.raises(TrainingError, match="built: patch_size must be from 1 to 8, got 16"):
         trained(moving, run, patch_size=16)
+    message = (
+        "an epoch has no step for each device: batch_size 64 is above the number of windows, 8; "
+        "give a smaller --batch-size, or fewer devices"
+    )
+    devices = SimpleNamespace(worker=0, workers=1, count=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("framewin.forecast.devices.choose_devices", lambda settings: devices)
+        with pytest.raises(TrainingError, match=re.escape(message)):
+            trained(moving, run, batch_size=64)
+    message = "training needs Keras on TensorFlow, but it is on jax; set KERAS_BACKEND=tensorflow"
+    with monkeypatch.context() as patch:
+        patch.setattr("keras.config.backend", lambda: "jax")
+        with pytest.raises(TrainingError, match=re.escape(message)):
+            trained(moving, run)
     assert not run.exists()
     run.mkdir()
     with pytest.raises(StoreError, match=re.escape("run exists already; remove it or choose")):
@@ -278,6 +363,13 @@ def test_a_frame_that_is_no_number_is_named(tmp_path: Path) -> None:
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
         ({"input_frames": 0}, "input_frames must be >= 1, got 0"),
         ({"minutes": 0.0}, "minutes must be above 0, got 0.0"),
+        *(
+            ({name: math.inf}, f"{name} must be finite, got inf")
+            for name, each in TrainSettings.__dataclass_fields__.items()
+            if each.type in ("float", "float | None")
+        ),
+        ({"learning_rate": math.nan}, "learning_rate must be finite, got nan"),
+        ({"seed": 2**63}, "seed must be <= 9223372036854775807, got 9223372036854775808"),
         ({"clip_norm": -1.0}, "clip_norm must be above 0, got -1.0"),
         ({"weight_decay": -1.0}, "weight_decay must be >= 0, got -1.0"),
         ({"dropout": 1.0}, "dropout must be in [0, 1), got 1.0"),

@@ -50,7 +50,8 @@ def train(
         Path | None, typer.Option(help="Run folder to make.", show_default="runs/STORE-TIME")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="run.json of another run, to repeat with its settings.")
+        Path | None,
+        typer.Option(help="run.json, or the folder, of a run to repeat with its settings."),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Run folder of a stopped training, to go on with.")
@@ -103,8 +104,10 @@ def _base(store: Path | None, config: Path | None) -> tuple[TrainSettings, Path]
     if config is None:
         assert store is not None
         return TrainSettings(), store
-    from framewin.forecast.runs import load_run
+    from framewin.forecast.runs import RUN_FILE, load_run
 
+    if config.name != RUN_FILE and not config.is_dir():
+        raise ValueError(f"--config must be a run folder or its {RUN_FILE}, got {config}")
     run = load_run(config if config.is_dir() else config.parent)
     return run.settings, store or run.store
 
@@ -126,7 +129,7 @@ def _print_training(report: TrainReport) -> None:
     leads = zip(
         evaluation.model.mse_per_lead_time, evaluation.last_frame.mse_per_lead_time, strict=True
     )
-    for lead, (model_mse, last_mse) in enumerate(leads, start=1):
+    for lead, (model_mse, last_mse) in enumerate(leads, start=report.lead_gap + 1):
         print(f"{f'  MSE of frame +{lead}':24} {model_mse:15.5f} {last_mse:12.5f}")
     print()
     windows = ", ".join(f"{count} {name}" for name, count in report.windows.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import io
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,8 @@ WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 16, 34, 42
 """Between the chart's edge and its axes."""
 MOST_TICKS = 6
+LEAST_SPREAD = 1e-9
+"""Of the largest value: below it values count as the same."""
 FONT_SIZE = 12
 PNG_SCALE = 2
 """Pixels of a PNG for one of SVG."""
@@ -133,7 +136,10 @@ def ticks(low: float, high: float) -> list[float]:
     >>> ticks(0, 0.0173)
     [0.0, 0.005, 0.01, 0.015, 0.02]
     """
-    spread = high - low or abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    # Values that differ in digits that no label shows are drawn as the same.
+    spread = high - low if high - low > LEAST_SPREAD * size else size
+    spread = spread if spread > sys.float_info.min else 1.0
     rough = spread / (MOST_TICKS - 1)
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)

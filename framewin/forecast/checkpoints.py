@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,15 @@ from framewin.stores import durable
 PROGRESS = "progress"
 SPARE_BYTES = 2**24
 """Of a checkpoint beside its arrays: headers and the history."""
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    zipfile.BadZipFile,
+)
 
 
 @dataclass(slots=True)
@@ -82,14 +91,27 @@ def load_checkpoint(
         if size > expected + SPARE_BYTES:
             raise ValueError(f"it holds {size:,} bytes, the model has {expected:,}")
         with np.load(path, allow_pickle=False) as file:
-            progress = TrainProgress(**json.loads(file[PROGRESS].tobytes()))
+            progress = _progress(json.loads(file[PROGRESS].tobytes()))
             arrays = {
                 name: [_checked(file[f"{name}.{i}"], want) for i, want in enumerate(group)]
                 for name, group in shapes.items()
             }
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as exc:
+    except _DAMAGE as exc:
         raise TrainingError(f"{path} is not a checkpoint of this run: {exc}") from None
     return progress, arrays
+
+
+def _progress(record: Mapping[str, Any]) -> TrainProgress:
+    progress, fresh = TrainProgress(**record), TrainProgress()
+    for each in fields(TrainProgress):
+        value, kind = getattr(progress, each.name), type(getattr(fresh, each.name))
+        numbers = [value]
+        if kind is list:
+            numbers = [number for row in value for number in row.values()] if value else []
+        fits = type(value) in ((int, float) if kind is float else (kind,))
+        if not fits or any(type(n) not in (int, float, bool) or not n >= 0 for n in numbers):
+            raise ValueError(f"{each.name} cannot be {str(value)[:80]!r}")
+    return progress
 
 
 def _checked(array: np.ndarray, want: tuple[tuple[int, ...], Any]) -> np.ndarray:

@@ -100,6 +100,12 @@ def _several_machines(settings: TrainSettings) -> Devices:
         raise TrainingError(f"TF_CONFIG cannot be read: {exc!r}") from None
     if kinds != {"worker"}:
         raise TrainingError(f"TF_CONFIG may have workers only, got {', '.join(sorted(kinds))}")
+    if not isinstance(workers, list) or not workers:
+        raise TrainingError(f"TF_CONFIG must have a list of workers, got {workers!r}")
+    if not 0 <= index < len(workers):
+        raise TrainingError(
+            f"the index of TF_CONFIG's task must be from 0 to {len(workers) - 1}, got {index}"
+        )
     if settings.minutes is not None:
         raise TrainingError("minutes differ between machines; give epochs instead")
     if settings.batch_size % len(workers):
@@ -107,4 +113,10 @@ def _several_machines(settings: TrainSettings) -> Devices:
             f"batch_size must be a multiple of the {len(workers)} workers of TF_CONFIG, got "
             f"{settings.batch_size}"
         )
-    return Devices(tf.distribute.MultiWorkerMirroredStrategy(), index, len(workers))
+    devices = Devices(tf.distribute.MultiWorkerMirroredStrategy(), index, len(workers))
+    if settings.batch_size % devices.count:
+        raise TrainingError(
+            f"batch_size must be a multiple of the {devices.count} devices of all workers, got "
+            f"{settings.batch_size}"
+        )
+    return devices

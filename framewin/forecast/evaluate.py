@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from framewin.forecast.figures import Example, animation, sheet, write_gif
 from framewin.forecast.playback import Pace, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import (
+    FULL_RANGE_DTYPES,
     MODEL,
     DataRange,
     WindowScores,
@@ -35,7 +36,7 @@ from framewin.metrics import (
     bootstrap_skill,
 )
 from framewin.schema import Progress
-from framewin.stores import durable, open_store
+from framewin.stores import durable
 
 DEFAULT_FOLDER = "evaluation"
 METRICS_FILE = "metrics.json"
@@ -221,7 +222,7 @@ def evaluate(
     """
     run = run if isinstance(run, Run) else load_run(run)
     dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
-    _check(part, thresholds, fss_window, batch_size, horizon)
+    _check(part, thresholds, fss_window, batch_size, horizon, seed)
     dataset, label = _windows(run, store, part, horizon)
     training = _training(run) if data_range is None else None
     used_range = data_range_of(dataset.frame_format, training, data_range)
@@ -238,7 +239,6 @@ def evaluate(
         batch_size=batch_size,
         progress=progress,
     )
-    conversion = open_store(dataset.path, cache_bytes=0).meta.conversion
     skill = _skill(dataset, scored, seed)
     if 1 < skill.groups < FEW_GROUPS:
         notes.append(
@@ -259,7 +259,7 @@ def evaluate(
         total=scored.total,
         per_lead_time=scored.per_lead_time,
         skill=skill,
-        pace=true_pace(dataset.clips, conversion, dataset.spec.frame_step),
+        pace=true_pace(dataset.clips, dataset.conversion, dataset.spec.frame_step),
         settings=dict(run.record),
         notes=tuple(notes),
     )
@@ -314,6 +314,7 @@ def _check(
     fss_window: int,
     batch_size: int,
     horizon: int | None,
+    seed: int,
 ) -> None:
     if part == TRAINING_PART:
         raise TrainingError(
@@ -324,6 +325,8 @@ def _check(
         raise ValueError(f"fss_window must be odd and >= 1, got {fss_window}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    if seed < 0:
+        raise ValueError(f"seed must be >= 0, got {seed}")
     if horizon is not None and horizon < 1:
         raise ValueError(f"horizon must be >= 1, got {horizon}")
     if not np.isfinite(thresholds).all():
@@ -357,27 +360,46 @@ def _refuse_copy(run: Run, other: FrameWindowDataset) -> None:
         trained = run.dataset(TRAINING_PART)
     except (StoreError, TrainingError):
         return  # It is gone, or has changed, so it cannot be compared.
-    own, theirs = trained.clips, other.clips
-    rows = {name: int(row) for name, row in zip(own.names, own.clip_starts, strict=True)}
-    shared = [
-        (rows[name], int(row))
-        for name, row in zip(theirs.names, theirs.clip_starts, strict=True)
-        if name in rows
-    ]
-    inside = trained.index.row_ranges()
-    for mine, its in shared:
-        [(_, first)] = trained.blocks(mine, mine + 1)
-        [(_, second)] = other.blocks(its, its + 1)
-        if ((inside[:, 0] <= mine) & (mine < inside[:, 1])).any() and np.array_equal(first, second):
-            name = own.names[int(own.clips_of(np.array([mine]))[0])]
+    theirs = other.clips
+    clips = zip(theirs.names, theirs.clip_starts, theirs.clip_lengths, strict=True)
+    places = {name: (int(start), int(length)) for name, start, length in clips}
+    for name, mine, begin, end in _trained_ranges(trained):
+        its, length = places.get(name, (0, 0))
+        row, frame = _telling_frame(trained, begin, min(end, mine + length))
+        if frame is None:
+            continue
+        [(_, same)] = other.blocks(its + row - mine, its + row - mine + 1)
+        if np.array_equal(frame, same[0], equal_nan=True):
             raise TrainingError(
                 f"{other.path} holds clip {name}, which {run.folder} was trained on; leave "
                 "--store out, or give a store without it"
             )
 
 
+def _trained_ranges(dataset: FrameWindowDataset) -> Iterator[tuple[str, int, int, int]]:
+    """Of each stretch of windows in a clip: its name and first row, and the rows [begin, end)."""
+    clips, ranges = dataset.clips, dataset.index.row_ranges()
+    for name, start, length in zip(clips.names, clips.clip_starts, clips.clip_lengths, strict=True):
+        begins, ends = np.clip(ranges, start, start + length).T
+        for begin, end in zip(begins[begins < ends], ends[begins < ends], strict=True):
+            yield name, int(start), int(begin), int(end)
+
+
+def _telling_frame(
+    dataset: FrameWindowDataset, begin: int, end: int
+) -> tuple[int, np.ndarray | None]:
+    """The first row whose frame is not of one value, as any store's may be, and that frame."""
+    for first, frames in dataset.blocks(begin, end):
+        values = frames.reshape(len(frames), -1)
+        same = (values == values[:, :1]) | (np.isnan(values) & np.isnan(values[:, :1]))
+        if not same.all():
+            place = int(np.argmin(same.all(axis=1)))
+            return first + place, frames[place]
+    return begin, None
+
+
 def _training(run: Run) -> FrameWindowDataset | None:
-    if np.dtype(run.frame_format.dtype).kind == "u":
+    if run.frame_format.dtype in FULL_RANGE_DTYPES:
         return None
     try:
         return run.dataset(TRAINING_PART)

@@ -40,6 +40,8 @@ class Example:
     """(T_out, H, W, C)."""
     forecast: np.ndarray
     """(T_out, H, W, C)."""
+    lead_gap: int = 0
+    """Frames skipped between the inputs and the forecast."""
 
 
 def write_sheet(path: Path, examples: Sequence[Example]) -> None:
@@ -50,8 +52,9 @@ def write_sheet(path: Path, examples: Sequence[Example]) -> None:
 def sheet(examples: Sequence[Example]) -> np.ndarray:
     """For each window a row of true frames above a row of forecast frames: uint8 (H, W, 3).
 
-    Columns are captioned with the lead time in frames: -1 and 0 are the last two inputs, +1 is
-    the first predicted frame. Forecast frames have an orange line under them.
+    Columns are captioned with the lead time in frames: -1 and 0 are the last two inputs, +1, or
+    with a lead gap a later one, is the first predicted frame. Forecast frames have an orange line
+    under them.
     """
     rows = []
     for example in examples:
@@ -101,8 +104,9 @@ def animation(examples: Sequence[Example]) -> list[np.ndarray]:
     return pictures
 
 
-def _lead_times(example: Example) -> range:
-    return range(1 - len(example.inputs), len(example.truth) + 1)
+def _lead_times(example: Example) -> list[int]:
+    first = example.lead_gap + 1
+    return [*range(1 - len(example.inputs), 1), *range(first, first + len(example.truth))]
 
 
 def picture_maker(

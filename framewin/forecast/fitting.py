@@ -259,13 +259,20 @@ class Fit:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(loss_of(targets, model(inputs, training=True), *weights))
                 share = loss / replicas
-            gradients = tape.gradient(share, model.trainable_variables)
+            found = tape.gradient(share, model.trainable_variables)
+            # A model of the user's own may have weights that this loss does not depend on.
+            pairs = zip(found, model.trainable_variables, strict=True)
+            used = [(tf.convert_to_tensor(each), to) for each, to in pairs if each is not None]
+            if not used:
+                raise TrainingError("the loss depends on none of the model's weights")
+            gradients, variables = [each for each, _ in used], [to for _, to in used]
             if replicas > 1:
                 # The norm is of all devices together; the optimizer adds them up once more.
                 gradients = tf.distribute.get_replica_context().all_reduce("SUM", gradients)
             gradients, _ = tf.clip_by_global_norm(gradients, limit)
-            gradients = [gradient / replicas for gradient in gradients]
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            if replicas > 1:
+                gradients = [gradient / replicas for gradient in gradients]
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return share
 
         def step(*batch: Any) -> Any:
@@ -289,14 +296,14 @@ class Fit:
         return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)
 
     def _schedule(self) -> Any:
-        return self.parts["train"].schedule(**_order(self.settings, self.devices))
+        return self.parts["train"].schedule(**training_order(self.settings, self.devices))
 
     def _train_batches(self, epoch: int, step: int) -> Any:
         options = augment_options(self.settings.augment)
         return _batches(
             self.parts["train"],
             self.settings,
-            **_order(self.settings, self.devices),
+            **training_order(self.settings, self.devices),
             augment=Augment(**options) if options else None,
             start_epoch=epoch,
             start_step=step,
@@ -385,11 +392,11 @@ def _optimizer(settings: TrainSettings) -> Any:
     if settings.weight_decay == 0:
         return keras.optimizers.Adam(settings.learning_rate)
     optimizer = keras.optimizers.AdamW(settings.learning_rate, weight_decay=settings.weight_decay)
-    optimizer.exclude_from_weight_decay(var_names=["bias", "lead_mix"])
+    optimizer.exclude_from_weight_decay(var_names=["bias", "lead_mix", "colour"])
     return optimizer
 
 
-def _order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
+def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
     """How the training windows are dealt into batches."""
     return {
         "batch_size": settings.batch_size // devices.workers,

@@ -17,6 +17,8 @@ from framewin.errors import SourceError, StoreError
 from framewin.schema import StoreMeta
 from framewin.sources.info import STORE_KIND, ReadOptions
 from framewin.stores import SUFFIXES, Store, open_store
+from framewin.stores.array_store import open_array
+from framewin.stores.cache import FrameStore
 
 OF_ONE_SOURCE = ("include", "exclude", "on_error")
 """Settings of a conversion that are about its files, not about what frames become."""
@@ -76,7 +78,7 @@ def open_frames(source: Path, trained_on: Path) -> FramesInTurn:
     if _is_store(source):
         return StoreFrames(open_store(source))
     try:
-        settings = _settings(open_store(trained_on, cache_bytes=0).meta.conversion)
+        settings = _settings(_opened(trained_on).meta.conversion)
     except StoreError as exc:
         raise StoreError(
             f"how {source} is to be read stands in the store that was trained on: {exc}"
@@ -108,6 +110,13 @@ def input_windows(
         if len(held) < span:
             held = np.concatenate([held, frames.read(first + len(held), first + span)])
         yield held[offsets]
+
+
+def _opened(trained_on: Path) -> FrameStore:
+    """A store, or an array that was trained on as it is."""
+    if trained_on.suffix == ".npy":
+        return open_array(trained_on, cache_bytes=0)
+    return open_store(trained_on, cache_bytes=0)
 
 
 def _is_store(path: Path) -> bool:

@@ -59,13 +59,12 @@ def ssim_mixed(truth: Any, forecast: Any, weights: Any = None) -> Any:
     """0.84 (1 - SSIM) + 0.16 MAE, with SSIM's window of 11 pixels and sigma 1.5.
 
     Smaller frames have the largest odd window that fits. At the edges the similarity is not
-    defined and does not count.
+    defined and does not count; nor does it where any pixel of the window has the weight 0.
     """
     similarity = ssim_map(truth, forecast)
     inner = None
     if weights is not None:
-        rim = (truth.shape[2] - similarity.shape[2]) // 2
-        inner = weights[:, :, rim : truth.shape[2] - rim, rim : truth.shape[3] - rim]
+        inner = _least_of_windows(weights, truth.shape[2] - similarity.shape[2] + 1)
     absolute = mae(truth, forecast, weights)
     return SSIM_SHARE * _mean(1 - similarity, inner) + (1 - SSIM_SHARE) * absolute
 
@@ -110,6 +109,14 @@ def _blurred(frames: Any, size: int) -> Any:
     x = ops.conv(x, ops.convert_to_tensor(line.reshape(1, size, 1, 1)), padding="valid")
     x = ops.reshape(x, (-1, time, channels, height - size + 1, width - size + 1))
     return ops.transpose(x, (0, 1, 3, 4, 2))
+
+
+def _least_of_windows(weights: Any, size: int) -> Any:
+    """The least weight in each window that fits: (B, T, H, W) -> (B, T, H - 10, W - 10)."""
+    time, height, width = weights.shape[1:]
+    lacking = ops.reshape(1 - weights, (-1, height, width, 1))
+    lacking = ops.max_pool(lacking, size, strides=1, padding="valid")
+    return 1 - ops.reshape(lacking, (-1, time, height - size + 1, width - size + 1))
 
 
 def _mean(errors: Any, weights: Any) -> Any:

@@ -10,7 +10,8 @@
 
 A run may come from someone else: its JSON is checked, its weights must be plain arrays of the
 shapes that the model has, and nothing in it is unpickled or executed. Only where `run.json` names
-a model of the user's own, `package.module:build`, that module is imported from Python's path.
+a model of the user's own, `package.module:build`, that module is imported, from Python's path or
+the current folder, but never from the run folder, and which file it was is said on stderr.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ import numpy as np
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import FormatVersionError, StoreError, TrainingError
 from framewin.forecast.settings import TrainSettings
+from framewin.model_table import MODELS, check_model_name
 from framewin.schema import FrameFormat
 from framewin.stores import durable
+from framewin.windows.spec import WindowSpec
 
 RUN_FORMAT = 1
 RUN_FILE = "run.json"
@@ -40,6 +43,8 @@ HISTORY_FILE = "history.csv"
 METRICS_FILE = "metrics.json"
 LOG_FOLDER = "logs"
 CHECKPOINT_FILE = "checkpoint.npz"
+LEAST_WEIGHTS = 64
+"""Of any model for each layer and square of filters: a 3x3 kernel to four gates or more."""
 MOST_SPARE_WEIGHTS = 1000
 """Values in a weights file beyond those of the model: Keras adds some numbers of its own."""
 
@@ -71,18 +76,50 @@ class Run:
             TrainingError: The weights are missing or not those of this model, or the module of a
                 user's own model cannot be imported.
         """
-        from framewin.models import build_model
-
-        model = build_model(
-            self.model_name,
-            self.settings.input_frames,
-            self.settings.output_frames,
-            self.frame_format,
-            self.model_options,
-            mixed_precision=self.settings.mixed_precision,
-        )
+        model = self.build()
         load_weights(model, self.folder / WEIGHTS_FILE)
         return model
+
+    def build(self) -> Any:
+        """The Keras model before training.
+
+        Raises:
+            TrainingError: It cannot be built, or is larger than its weights.
+        """
+        from framewin.models import build_model
+
+        weights = self.folder / WEIGHTS_FILE
+        # A file can claim arrays that it has no bytes of.
+        self._refuse_more_than(min(values_of(weights), weights.stat().st_size))
+        try:
+            return build_model(
+                self.model_name,
+                self.settings.input_frames,
+                self.settings.output_frames,
+                self.frame_format,
+                self.model_options,
+                mixed_precision=self.settings.mixed_precision,
+                run=self.folder,
+            )
+        except (ValueError, TypeError) as exc:
+            raise TrainingError(
+                f"{self.model_name} of {self.folder} cannot be built: {_line(exc)}"
+            ) from None
+
+    def _refuse_more_than(self, values: int) -> None:
+        """A model that is far larger than its file of weights is not even built."""
+        if self.model_name not in MODELS:
+            return
+        filters, layers, patch = (
+            self.model_options.get(name) or least
+            for name, least in (("filters", 0), ("layers", 1), ("patch_size", 0))
+        )
+        least = LEAST_WEIGHTS * layers * filters**2 + patch**2
+        if least > values:
+            raise TrainingError(
+                f"{self.folder / WEIGHTS_FILE} holds {values:,} values, the model of {RUN_FILE} "
+                f"has more than {least:,}"
+            )
 
     def forecaster(self, horizon: int | None = None) -> Any:
         """The model as something with `predict_on_batch`, for any number of frames ahead.
@@ -143,6 +180,8 @@ class Run:
             )
         if part is None or whole.identity != self.identity:
             return whole if cache is None else _opened(path, window)
+        # The split was made for windows as in training; no horizon leads out of a part.
+        window["split_span"] = WindowSpec(**self.settings.window).span
         return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
 
 
@@ -163,19 +202,33 @@ def load_run(folder: str | Path) -> Run:
     folder = Path(folder)
     record = _read_record(folder)
     try:
+        settings, name = TrainSettings.from_record(record["settings"]), record["model"]["name"]
+        options = dict(record["model"]["options"])
+        if check_model_name(name) in MODELS:
+            # The same types and limits as of the settings that they were chosen by.
+            TrainSettings.from_record({**record["settings"], **options})
+        if not isinstance(record["split"], str):
+            raise ValueError(f"split cannot be {record['split']!r}")
         return Run(
             folder=folder,
-            settings=TrainSettings.from_record(record["settings"]),
+            settings=settings,
             store=Path(record["store"]),
             identity=str(record["identity"]),
-            frame_format=FrameFormat(**record["frame"]),
-            model_name=str(record["model"]["name"]),
-            model_options=dict(record["model"]["options"]),
+            frame_format=_frame_format(record["frame"]),
+            model_name=name,
+            model_options=options,
             record=record,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         reason = f"lacks {exc}" if isinstance(exc, KeyError) else str(exc)
         raise StoreError(f"{folder / RUN_FILE} is damaged: {reason}") from None
+
+
+def _frame_format(record: Mapping[str, Any]) -> FrameFormat:
+    for name, value in record.items():
+        if type(value) is not (str if name == "dtype" else int):
+            raise ValueError(f"{name} of a frame cannot be {value!r}")
+    return FrameFormat(**record)
 
 
 def _read_record(folder: Path) -> Any:
@@ -246,20 +299,29 @@ def load_weights(model: Any, path: Path) -> None:
         TrainingError: No such file, one that holds anything but plain arrays, or one whose
             arrays are not those of the model.
     """
-    if not path.is_file():
-        raise TrainingError(f"{path} does not exist, so the run has no weights")
     expected = sum(int(np.prod(weight.shape)) for weight in model.variables)
-    try:
-        with h5py.File(path, "r") as file:
-            found = _plain_values(file, set())
-    except (OSError, RuntimeError, KeyError, ValueError) as exc:
-        raise TrainingError(f"{path} is not a file of weights: {_line(exc)}") from None
+    found = values_of(path)
     if found > expected + MOST_SPARE_WEIGHTS:
         raise TrainingError(f"{path} holds {found:,} values, the model has {expected:,}")
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, TypeError, RuntimeError) as exc:
         raise TrainingError(f"{path} does not hold this model's weights: {_line(exc)}") from None
+
+
+def values_of(path: Path) -> int:
+    """How many values a file of weights holds, or claims; it need not be trusted.
+
+    Raises:
+        TrainingError: No such file, or one that holds anything but plain arrays.
+    """
+    if not path.is_file():
+        raise TrainingError(f"{path} does not exist, so the run has no weights")
+    try:
+        with h5py.File(path, "r") as file:
+            return _plain_values(file, set())
+    except (OSError, RuntimeError, KeyError, ValueError, RecursionError) as exc:
+        raise TrainingError(f"{path} is not a file of weights: {_line(exc)}") from None
 
 
 def _plain_values(group: h5py.Group, seen: set[int]) -> int:

@@ -25,6 +25,8 @@ from framewin.windows.statistics import missing_values
 
 MODEL = "model"
 """The predictor's name among the scores."""
+FULL_RANGE_DTYPES = ("uint8", "uint16")
+"""Dtypes that frames use to their limits, as the formats of pictures have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def data_range_of(
 ) -> DataRange:
     """The range that PSNR and SSIM refer to; never that of the frames that are scored.
 
-    Of unsigned integers all values of the dtype, as the papers have it for uint8. Other dtypes
+    Of uint8 and uint16 all values of the dtype, as the papers have it for uint8. Other dtypes
     are seldom used to their limits, so theirs is what the frames trained on hold.
 
     Args:
@@ -79,7 +81,7 @@ def data_range_of(
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"data_range must be LOW:HIGH with LOW below HIGH, got {low}:{high}")
         return DataRange(low, high, "given")
-    if np.dtype(frame_format.dtype).kind == "u":
+    if frame_format.dtype in FULL_RANGE_DTYPES:
         return DataRange(0.0, FULL_SCALE[frame_format.dtype], f"all values of {frame_format.dtype}")
     if training is None:
         raise TrainingError(

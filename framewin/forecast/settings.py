@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -11,6 +13,8 @@ from framewin.model_table import MODELS, check_model_name
 
 LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
 DEFAULT_EPOCHS = 12
+MOST = 2**31 - 1
+"""Of whatever is counted."""
 AUGMENT_SWITCHES = ("reverse_time", "flip_horizontal", "flip_vertical", "turns")
 AUGMENT_AMOUNTS = ("shift", "rotation", "shear", "brightness", "noise")
 AUGMENT_RANGES = ("zoom", "contrast")
@@ -67,13 +71,20 @@ class TrainSettings:
     mixed_precision: bool = _setting(False, "Compute in bfloat16; weights and output are float32.")
     deterministic: bool = _setting(False, "Only operations that repeat to the last bit.")
     checkpoint_minutes: float = _setting(5.0, "Longest time of training that a kill loses.")
-    seed: int = _setting(0, "Of the split, the order and the first weights.", least=0)
+    seed: int = _setting(
+        0, "Of the split, the order and the first weights.", least=0, most=2**63 - 1
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value, least = getattr(self, each.name), each.metadata.get("least")
+            most = each.metadata.get("most", MOST)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{each.name} must be finite, got {value}")
             if value is not None and least is not None and value < least:
                 raise ValueError(f"{each.name} must be >= {least}, got {value}")
+            if value is not None and least is not None and value > most:
+                raise ValueError(f"{each.name} must be <= {most}, got {value}")
         for name in ("learning_rate", "clip_norm", "minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -159,7 +170,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, each) for each in get_args(hint))
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, (int, float) if hint is float else hint)
+    if hint is float:
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, hint)
 
 
 def augment_options(text: str | None) -> dict[str, Any]:

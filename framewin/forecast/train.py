@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +68,8 @@ class TrainReport:
     """Part name to number of windows."""
     parameters: int
     """Weights of the model."""
+    lead_gap: int
+    """Frames skipped between the last input and the first predicted frame."""
     epochs: int
     """Epochs trained."""
     best_epoch: int
@@ -107,11 +108,12 @@ def train(
     devices = _start(settings)
     dataset = _open(store, settings)
     split, parts = _split(dataset, settings)
+    _check_batches(parts["train"], settings, devices)
     settings = replace(settings, cache=_absolute(settings.cache))
     model, chosen = _built(dataset, settings, devices)
+    record = run_record(dataset, settings, chosen, _versions(), split)
     if devices.worker == 0:
         run = _new_folder(Path(out))
-        record = run_record(dataset, settings, chosen, _versions(), split)
         parts.save(run / SPLIT_FILE)
         write_json(run / RUN_FILE, record)
     return _carried_out(Path(out), model, parts, settings, devices, say or _to_stderr, None)
@@ -138,6 +140,7 @@ def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
         raise TrainingError(f"{run.folder} {what}, so there is nothing to resume")
     devices = _start(run.settings)
     parts = _parts_again(run)
+    _check_batches(parts["train"], run.settings, devices)
     model, _ = _built(parts["train"], run.settings, devices, run)
     return _carried_out(
         run.folder, model, parts, run.settings, devices, say or _to_stderr, run.record
@@ -149,6 +152,11 @@ def _start(settings: TrainSettings) -> Any:
     keras = require("keras", extra="tensorflow")
     tf = require("tensorflow", extra="tensorflow")
     require("tensorboard", extra="tensorflow")
+    if keras.config.backend() != "tensorflow":
+        raise TrainingError(
+            f"training needs Keras on TensorFlow, but it is on {keras.config.backend()}; set "
+            "KERAS_BACKEND=tensorflow"
+        )
     from framewin.forecast.devices import choose_devices
 
     devices = choose_devices(settings)
@@ -195,6 +203,7 @@ def _finished(
         split=run.record["split"],
         windows={name: len(each) for name, each in parts.items()},
         parameters=run.model.count_params(),
+        lead_gap=settings.lead_gap,
         epochs=progress.epoch,
         best_epoch=progress.best_epoch,
         part=part,
@@ -230,12 +239,13 @@ def _built(
     """The model, within the strategy of the devices, and its name and options."""
     from framewin.models import MODELS, all_options, build_model
 
+    if run is not None:
+        with devices.strategy.scope():
+            return run.build(), {"name": run.model_name, "options": run.model_options}
     try:
-        if run is None:
-            options = all_options(settings.model, dataset.frame_format, settings.model_options)
-            options |= {"seed": settings.seed} if settings.model in MODELS else {}
-        else:
-            options = dict(run.model_options)
+        options = all_options(settings.model, dataset.frame_format, settings.model_options)
+        # Keras draws from 32 bits, and gives each layer a seed of its own from there on.
+        options |= {"seed": settings.seed % 2**31} if settings.model in MODELS else {}
         with devices.strategy.scope():
             model = build_model(
                 settings.model,
@@ -276,6 +286,19 @@ def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:
     except ValueError as exc:
         raise TrainingError(f"{store} cannot be trained on: {exc}") from exc
     return dataset
+
+
+def _check_batches(part: FrameWindowDataset, settings: TrainSettings, devices: Any) -> None:
+    """Before there is a run folder."""
+    from framewin.forecast.fitting import training_order
+
+    try:
+        part.schedule(**training_order(settings, devices))
+    except ValueError as exc:
+        raise TrainingError(
+            f"an epoch has no step for each device: {exc}; give a smaller --batch-size, or fewer "
+            "devices"
+        ) from None
 
 
 def _parts_again(run: Run) -> dict[str, FrameWindowDataset]:
@@ -337,11 +360,12 @@ def _absolute(cache: str | None) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    packages = ("tensorflow", "keras", "numpy")
+    # Not by the package, which may be tensorflow-cpu.
+    modules = (require(name, extra="tensorflow") for name in ("tensorflow", "keras", "numpy"))
     return {
         "framewin": framewin.__version__,
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
+        **{module.__name__: module.__version__ for module in modules},
     }
 
 
@@ -372,7 +396,7 @@ def _to_stderr(line: str) -> None:
 
 def _metrics_record(report: TrainReport) -> dict[str, Any]:
     evaluation = report.evaluation
-    return {
+    record = {
         "part": report.part,
         "windows": evaluation.windows,
         "epochs": report.epochs,
@@ -380,11 +404,17 @@ def _metrics_record(report: TrainReport) -> dict[str, Any]:
         "parameters": report.parameters,
         "seconds": round(report.seconds, 3),
         "skill": evaluation.skill,
-        "model": _finite(asdict(evaluation.model)),
-        "last_frame": _finite(asdict(evaluation.last_frame)),
+        "model": asdict(evaluation.model),
+        "last_frame": asdict(evaluation.last_frame),
     }
+    return {name: _finite(value) for name, value in record.items()}
 
 
-def _finite(scores: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: the PSNR of a perfect forecast is written as null."""
-    return {name: None if value == math.inf else value for name, value in scores.items()}
+def _finite(value: Any) -> Any:
+    """JSON has no infinity, as the PSNR of a perfect forecast, and no NaN, as the score of a lead
+    time without data: both are written as null."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

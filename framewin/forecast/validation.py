@@ -45,7 +45,10 @@ def evaluate(model: Any, dataset: FrameWindowDataset, *, batch_size: int = 8) ->
 def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Example]:
     """Windows spread evenly over a dataset, with their forecasts."""
     count = min(count, len(dataset))
-    windows = np.linspace(0, len(dataset) - 1, count + 2)[1:-1].round().astype(int)
+    # Neither the first nor the last one, where there are others.
+    ends = 1 if len(dataset) >= count + 2 else 0
+    windows = np.linspace(0, len(dataset) - 1, count + 2 * ends).round().astype(int)
+    windows = windows[ends : ends + count]
     return examples_of(model, dataset, windows.tolist())
 
 
@@ -54,7 +57,7 @@ def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int])
     inputs, targets = dataset.batch(windows)[:2]
     forecasts = forecast(model, without_nan(inputs))
     return [
-        Example(title_of(dataset, window), to_unit(i), to_unit(t), f)
+        Example(title_of(dataset, window), to_unit(i), to_unit(t), f, dataset.spec.lead_gap)
         for window, i, t, f in zip(windows, inputs, targets, forecasts, strict=True)
     ]
 

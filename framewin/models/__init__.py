@@ -7,9 +7,7 @@ A model takes stored frames, (B, T_in, H, W, C) of the store's dtype, and gives 
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from framewin.errors import TrainingError
 from framewin.model_table import MODELS, check_model_name
 from framewin.models.convlstm import build_convlstm, build_convlstm_residual
 from framewin.models.layers import chosen_patch_size, default_patch_size
+from framewin.models.own import checked, imported
 from framewin.models.persistence import build_persistence
 from framewin.models.simvp import build_simvp
 from framewin.schema import FrameFormat
@@ -44,6 +43,7 @@ def build_model(
     options: Mapping[str, Any],
     *,
     mixed_precision: bool = False,
+    run: Path | None = None,
 ) -> Any:
     """A model by its name.
 
@@ -56,15 +56,16 @@ def build_model(
         frame_format: Height, width, channels and dtype of the stored frames.
         options: Further keyword arguments of the builder.
         mixed_precision: Compute in bfloat16, with weights and output in float32.
+        run: The folder of the run that says all this, from which nothing is imported.
 
     Raises:
         ValueError: No such name, or options out of range.
         TrainingError: The module cannot be imported, the function fails, or what it returns is
-            no Keras model or one of other shapes.
+            no Keras model, or one of other shapes or not of float32.
     """
     check_model_name(name)
     with _precision(mixed_precision):
-        return _built(name, input_frames, predict_frames, frame_format, options)
+        return _built(name, input_frames, predict_frames, frame_format, options, run)
 
 
 def _built(
@@ -73,6 +74,7 @@ def _built(
     predict_frames: int,
     frame_format: FrameFormat,
     options: Mapping[str, Any],
+    run: Path | None,
 ) -> Any:
     if name in MODELS:
         builder = globals()[MODELS[name].builder]
@@ -80,7 +82,7 @@ def _built(
         if unknown:
             raise ValueError(f"the model {name} has no option {unknown[0]!r}")
         return builder(input_frames, predict_frames, frame_format, **options)
-    build = _imported(name)
+    build = imported(name, run)
     try:
         model = build(input_frames, predict_frames, frame_format, **options)
     except Exception as exc:
@@ -118,43 +120,3 @@ def all_options(name: str, frame_format: FrameFormat, options: Mapping[str, Any]
         patch = chosen_patch_size(found["patch_size"], frame_format, kind.patches_across)
         found["patch_size"] = patch
     return found
-
-
-def _imported(name: str) -> Any:
-    module, _, function = name.partition(":")
-    # As with `python -m`: a module of the user's project need not be installed.
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except Exception as exc:
-        raise TrainingError(f"{module} cannot be imported: {type(exc).__name__}: {exc}") from exc
-    if not callable(found):
-        raise TrainingError(f"{module} has no function {function}")
-    return found
-
-
-def checked(
-    model: Any, name: str, input_frames: int, predict_frames: int, frame_format: FrameFormat
-) -> Any:
-    """A model of the user's own, if it fits the frames.
-
-    Raises:
-        TrainingError: It does not.
-    """
-    import keras
-
-    if not isinstance(model, keras.Model):
-        raise TrainingError(f"{name} must return a Keras model, got {type(model).__name__}")
-    wanted = (None, input_frames, *frame_format.shape)
-    try:
-        given = keras.KerasTensor(wanted, dtype=frame_format.dtype)
-        made = tuple(keras.ops.shape(model(given)))
-    except Exception as exc:
-        what = " ".join(str(exc).split())[:300]
-        raise TrainingError(f"{name} cannot take frames of shape {wanted}: {what}") from exc
-    wanted = (None, predict_frames, *frame_format.shape)
-    if made != wanted:
-        raise TrainingError(f"{name} gives shape {made}, it must give {wanted}")
-    return model

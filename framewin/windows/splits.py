@@ -62,11 +62,17 @@ class SplitTable:
             if version != SPLIT_FILE_VERSION:
                 raise ValueError(f"is of version {version}, this framewin reads 1; update it")
             store, by, span, parts = (record[key] for key in ("store", "by", "span", "parts"))
-        except (json.JSONDecodeError, KeyError, TypeError) as exc:
+        except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as exc:
             raise ValueError(f"is not a split file ({exc!r})") from None
         if store != identity:
             raise ValueError("is of another store, or of this one before it changed; split again")
-        return cls(by, span, {name: _in_rows(clips, kept) for name, kept in parts.items()})
+        try:
+            found = {name: _in_rows(clips, kept) for name, kept in parts.items()}
+            if type(span) is not int or not all(_lie_in_segments(clips, r) for r in found.values()):
+                raise ValueError("frames that are not in a row")
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as exc:
+            raise ValueError(f"is damaged: {exc!r}; split again") from None
+        return cls(by, span, found)
 
 
 def split_by_clip(
@@ -221,6 +227,15 @@ def _in_rows(clips: ClipTable, kept: list[list[Any]]) -> Runs:
     starts = [places[clip] + begin for clip, begin, _ in kept]
     lengths = [end - begin for _, begin, end in kept]
     return Runs(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
+
+
+def _lie_in_segments(clips: ClipTable, runs: Runs) -> bool:
+    """Whether no run leaves the store, its clip or the frames between two gaps."""
+    if len(runs.starts) and (runs.starts.min() < 0 or runs.lengths.min() < 1):
+        return False
+    segments = np.searchsorted(clips.segment_starts, runs.starts, side="right") - 1
+    ends = clips.segment_starts + clips.segment_lengths
+    return bool((runs.starts + runs.lengths <= ends[segments]).all())
 
 
 def _check(fractions: Mapping[str, float]) -> None:
