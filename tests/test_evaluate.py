@@ -395,11 +395,15 @@ def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Pat
             FrameWindowDataset(store, **longer, split_file=folder / "split.json", split_span=span)
 
 
-def test_a_run_on_an_array_that_is_no_store(tmp_path: Path) -> None:
-    """Regression: it was trained and scored, and then could not be opened as a store."""
+def test_a_run_on_an_array_that_is_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it was scored, and then could not be opened as a store; nor, by a relative path,
+    was it the array that was trained on."""
     frames = np.random.default_rng(0).integers(0, 255, (40, 12, 14)).astype("uint8")
     np.save(tmp_path / "frames.npy", frames)
-    folder = make_run(tmp_path / "run", tmp_path / "frames.npy", by="time")
+    monkeypatch.chdir(tmp_path)
+    folder = make_run(tmp_path / "run", Path("frames.npy"), by="time")
     report = evaluate(folder)
     assert (report.part, report.windows > 0) == ("test", True)
     assert (report.out / "report.html").exists()
