@@ -235,6 +235,8 @@ class FrameWindowDataset:
             raise ValueError(f"{path} has no no-data value; give one, for example nodata=255")
         if clips is not None and split is not None:
             raise ValueError("give clips or split, not both")
+        if split_span is not None and split_span < 1:
+            raise ValueError(f"split_span must be >= 1, got {split_span}")
         self._weighted = sample_weight is not None
         self._choice = _Choice(where, weights)
         self._reference: FrameWindowDataset | None = None

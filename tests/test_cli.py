@@ -198,7 +198,7 @@ def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     from framewin.cli import output
 
     monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
-    update = output._progress_lines("converting")
+    update = output._progress_lines("converting", "frames")
     update(500, 1000)
     shown = capsys.readouterr().err
     assert shown.startswith("converting: 500 of 1,000 frames, ")

@@ -386,17 +386,24 @@ def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Pat
     assert ds.index.row_ranges().tolist() == [[begin, end] for _, begin, end in kept]
     again = pickle.loads(pickle.dumps(ds))
     assert len(again) == len(ds)
-    with pytest.raises(ValueError, match="leaves 5 frames out between the parts, a window spans 8"):
-        FrameWindowDataset(
-            store, input_frames=3, predict_frames=5, split="test", split_file=folder / "split.json"
-        )
+    longer = {"input_frames": 3, "predict_frames": 5, "split": "test"}
+    for span, message in (
+        (None, "leaves 5 frames out between the parts, a window spans 8"),
+        (0, "split_span must be >= 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FrameWindowDataset(store, **longer, split_file=folder / "split.json", split_span=span)
 
 
-def test_a_run_on_an_array_that_is_no_store(tmp_path: Path) -> None:
-    """Regression: it was trained and scored, and then could not be opened as a store."""
+def test_a_run_on_an_array_that_is_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it was scored, and then could not be opened as a store; nor, by a relative path,
+    was it the array that was trained on."""
     frames = np.random.default_rng(0).integers(0, 255, (40, 12, 14)).astype("uint8")
     np.save(tmp_path / "frames.npy", frames)
-    folder = make_run(tmp_path / "run", tmp_path / "frames.npy", by="time")
+    monkeypatch.chdir(tmp_path)
+    folder = make_run(tmp_path / "run", Path("frames.npy"), by="time")
     report = evaluate(folder)
     assert (report.part, report.windows > 0) == ("test", True)
     assert (report.out / "report.html").exists()

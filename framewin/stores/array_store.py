@@ -57,7 +57,7 @@ class ArrayStore:
         digest.update(repr((self.meta.frame_format, clips.names, clips.num_frames)).encode())
         for path in sorted(self.source.found.files()):
             status = path.stat()
-            digest.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
+            digest.update(repr((str(path.resolve()), status.st_size, status.st_mtime_ns)).encode())
         for rows in (clips.clip_starts, clips.segment_starts, clips.first_numbers):
             digest.update(rows.tobytes())
         return digest.hexdigest()
