@@ -268,7 +268,7 @@ def test_what_is_left_out(scene: Scene) -> None:
     assert why_not("png-tf", bare, MEMORY) == (
         "needs --frames, the folder that the store was made from"
     )
-    assert why_not("preloaded", scene, 100) == "the frames take more than half of the memory"
+    assert why_not("preloaded", scene, 100) == "the frames take more than an eighth of the memory"
     assert choose(scene, ["h5py"], 100)[0] == (
         "framewin-tf" if find_spec("tensorflow") else "framewin-numpy"
     )

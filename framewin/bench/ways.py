@@ -197,7 +197,7 @@ def why_not(name: str, scene: Scene, memory_bytes: int) -> str | None:
         return f"needs {PLUGIN}, which is not installed"
     held = scene.dataset.clips.num_frames * scene.dataset.frame_format.nbytes
     if way.in_memory and held > memory_bytes // MEMORY_SHARE:
-        return f"the frames take more than a {MEMORY_SHARE}th of the memory"
+        return "the frames take more than an eighth of the memory"
     if name == "timeseries" and len(scene.runs) > MOST_RUNS:
         return f"the store has {len(scene.runs)} runs of frames, over {MOST_RUNS}"
     return None
