@@ -75,8 +75,7 @@ class ToPatches(keras.layers.Layer):
     def call(self, frames: Any) -> Any:
         p = self.patch_size
         time, height, width, channels = frames.shape[1:]
-        margins = ((0, 0), (0, 0), (0, -height % p), (0, -width % p), (0, 0))
-        x = ops.pad(frames, margins, mode="symmetric")
+        x = _mirrored(_mirrored(frames, 2, -height % p), 3, -width % p)
         rows, cols = x.shape[2] // p, x.shape[3] // p
         x = ops.reshape(x, (-1, time, rows, p, cols, p, channels))
         x = ops.transpose(x, (0, 1, 2, 4, 3, 5, 6))
@@ -84,6 +83,18 @@ class ToPatches(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "patch_size": self.patch_size}
+
+
+def _mirrored(frames: Any, axis: int, count: int) -> Any:
+    """Frames with their last rows or columns once more, backwards.
+
+    `ops.pad` does it, too, but not for five axes on every backend.
+    """
+    if count == 0:
+        return frames
+    size = frames.shape[axis]
+    behind = ops.flip(ops.take(frames, range(size - count, size), axis=axis), axis=axis)
+    return ops.concatenate([frames, behind], axis=axis)
 
 
 def from_patches(patches: Any, patch_size: int, height: int, width: int) -> Any:
