@@ -27,10 +27,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from framewin import FrameWindowDataset, TrainingError, convert
+from framewin.forecast.baselines import mean_of_inputs, persistence
 from framewin.forecast.runs import load_run
 from framewin.forecast.settings import TrainSettings
 from framewin.forecast.train import train
-from framewin.metrics import last_frame, to_unit
+from framewin.metrics import to_unit
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("FRAMEWIN_REAL_DATA", ROOT.parent / "shared" / "data"))
@@ -210,11 +211,11 @@ def window_errors(model: Any, part: FrameWindowDataset, size: int = 8) -> dict[s
     for first in range(0, len(part), size):
         inputs, targets = part.batch(range(first, min(first + size, len(part))))[:2]
         truth, seen = to_unit(targets), to_unit(inputs)
-        steps = truth.shape[1]
+        leads, limits = np.arange(1, truth.shape[1] + 1), (0.0, 1.0)
         forecasts = {
             "model": np.clip(model.predict_on_batch(inputs), 0, 1),
-            "persistence": last_frame(seen, steps),
-            "mean of inputs": np.repeat(seen.mean(axis=1, keepdims=True), steps, axis=1),
+            "persistence": persistence(seen, leads, limits),
+            "mean of inputs": mean_of_inputs(seen, leads, limits),
         }
         for name, forecast in forecasts.items():
             found[name] += np.square(forecast - truth).mean(axis=(1, 2, 3, 4)).tolist()
