@@ -14,10 +14,13 @@ from pathlib import Path
 import numpy as np
 import png
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
+from framewin.sources import png as png_source
 from framewin.sources.info import ReadOptions
 from framewin.sources.png import decode, header, inspect
 from tests.conftest import ROOT
@@ -154,6 +157,82 @@ def test_mutated_files_of_every_kind() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"1500 mutated, \d+ decoded, \d+ refused\n", done.stdout)
+
+
+SAMPLES = {0: 1, 2: 3, 4: 2, 6: 4}
+DEPTHS = [(0, 1), (0, 2), (0, 4), *itertools.product(SAMPLES, (8, 16))]
+
+
+@st.composite
+def files(draw: st.DrawFn) -> bytes:
+    """PNG files by hand, with any filters and any cut into chunks, whole or damaged."""
+    colour, depth = draw(st.sampled_from(DEPTHS))
+    width, height = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    row_bytes = (width * depth * SAMPLES[colour] + 7) // 8
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows = rng.integers(0, draw(st.integers(2, 256)), (height, 1 + row_bytes), dtype=np.uint8)
+    rows[:, 0] = rng.integers(0, draw(st.sampled_from([5, 5, 5, 6])), height)
+    lacking = draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
+    pixels = (rows.tobytes() + b"\0")[: rows.size - lacking]
+    stream = zlib.compress(pixels, draw(st.integers(0, 9)))
+    stream += draw(st.sampled_from([b"", b"", b"behind"]))
+    cuts = sorted({0, len(stream), *draw(st.lists(st.integers(0, len(stream)), max_size=3))})
+    chunks = [chunk(b"IDAT", stream[a:b]) for a, b in itertools.pairwise(cuts)]
+    chunks.insert(draw(st.integers(0, len(chunks))), draw(st.sampled_from([b"", TEXT])))
+    chunks.append(draw(st.sampled_from([b"", TEXT, chunk(b"PLTE", bytes(3))])))
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [chunk(b"IHDR", header), *chunks, chunk(b"IEND", b"")]
+    data = bytearray(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    if draw(st.booleans()):
+        data[draw(st.integers(33, len(data) - 1))] ^= draw(st.integers(1, 255))
+    return bytes(data)
+
+
+TEXT = chunk(b"tEXt", b"Comment\0of IDAT")
+
+
+@settings(max_examples=600, deadline=None)
+@given(files())
+def test_libdeflate_changes_nothing(data: bytes) -> None:
+    """What is inflated before libpng sees it decodes to the same, or is refused as well."""
+
+    def outcome() -> np.ndarray | None:
+        try:
+            return decoded(data)
+        except SourceError:
+            return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(png_source, "_FEWEST_INFLATED_BYTES", 1)
+        found = outcome()
+        patch.setattr(png_source, "_inflated", lambda data, out: None)
+        expected = outcome()
+    assert (found is None) == (expected is None)
+    assert found is None or np.array_equal(found, expected)
+
+
+def test_inflating_is_used() -> None:
+    """Whole files of some size are inflated by libdeflate; small and interlaced ones are not."""
+    large, small = noise(), png_bytes(8, 8, 0, [bytes(8)] * 8)
+    interlaced = bytearray(large)
+    interlaced[28] = 1
+    shapes = ((large, (64, 64, 3)), (small, (8, 8, 1)), (bytes(interlaced), (64, 64, 3)))
+    used = [png_source._inflated(data, np.empty(shape, np.uint8)) for data, shape in shapes]
+    assert [data is not None for data in used] == [True, False, False]
+
+
+def test_headers_are_not_mixed_up() -> None:
+    """Regression risk: `inspect` remembers the last file, also if that one's text has "IDAT"."""
+    options = ReadOptions()
+    pixels = [bytes(12)] * 4
+    files = [
+        (png_bytes(4, 8, 2, pixels, TEXT), 3),
+        (png_bytes(4, 8, 2, pixels, TEXT, chunk(b"tRNS", bytes(6))), 4),
+        (png_bytes(4, 8, 2, pixels), 3),
+        (png_bytes(12, 8, 0, pixels), 1),
+    ]
+    for (data, channels), _ in itertools.product(files, range(2)):
+        assert inspect(data, "x.png", options).frame_format.channels == channels
 
 
 def independent(path: Path) -> np.ndarray:

@@ -187,7 +187,7 @@ def _examined(
             result.bytes_in += file_bytes(path)
             digest, info = _file_digest(path), clip.info
         else:
-            data = read_file(path)
+            data, _ = read_file(path)
             result.bytes_in += len(data)
             digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
             decoder = frame_decoder(path)

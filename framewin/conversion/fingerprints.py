@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -41,18 +42,31 @@ class Fingerprints:
             digest.update("\0".join(self.plan.clips[clip].file_names[first:last]).encode())
         return digest.hexdigest()
 
-    def check(self, clip: int, frame: int, path: str) -> None:
-        """Refuse a file that is not what it was; called once it has been read.
+    def of_frames(self, clip: int, first: int, last: int) -> list[list[int]]:
+        """Size and time of the files of frames [first, last) of a clip of a file each."""
+        found: list[list[int]] = self._of_clips[clip][first:last].tolist()
+        return found
+
+    def check_file(self, clip: int, path: str) -> None:
+        """Refuse a file of several frames that is not what it was; called once it was read.
 
         Raises:
             SourceChangedError: Its size or time is another.
         """
-        known = self._of_clips[clip]
-        if tuple(known[frame if len(known) > 1 else 0]) != status(path):
-            raise SourceChangedError(
-                f"{path} changed while it was converted; run the same command again once it is "
-                "complete"
-            )
+        [known] = self._of_clips[clip].tolist()
+        check_same(known, status(path), path)
+
+
+def check_same(known: Sequence[int], found: Sequence[int], path: str) -> None:
+    """Refuse a file whose size or time is not what it was.
+
+    Raises:
+        SourceChangedError: See above.
+    """
+    if tuple(known) != tuple(found):
+        raise SourceChangedError(
+            f"{path} changed while it was converted; run the same command again once it is complete"
+        )
 
 
 def status(path: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from framewin.conversion.clips import Damaged, FileClip, unreadable
-from framewin.conversion.fingerprints import Fingerprints
+from framewin.conversion.fingerprints import Fingerprints, check_same
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
@@ -84,34 +84,32 @@ class FrameReader:
                 bytes_in += self._read_file(self._files[index], first, last, frames, row)
                 # Once, at its end: a Zarr store is a folder of perhaps a million files.
                 if self._known is not None and last == len(clip.numbers):
-                    self._known.check(index, first, clip.path)
+                    self._known.check_file(index, clip.path)
             else:
+                known = None if self._known is None else self._known.of_frames(index, first, last)
                 paths = self.plan.clips[index].paths(first, last)
-                for offset, (path, frame) in enumerate(zip(paths, frames, strict=True)):
-                    bytes_in += self._read_frame(path, frame, row + offset)
-                    # What was read in the meantime may be half of one version, half of another.
-                    if self._known is not None:
-                        self._known.check(index, first + offset, path)
+                bytes_in += self._read_frames(paths, frames, row, known)
             row += last - first
         return bytes_in
 
-    def _read_frame(self, path: str, out: np.ndarray, row: int) -> int:
-        data = b""
-        try:
-            data = read_file(path)
-            self._decode(data, out, path)
-        except OSError as exc:
-            self._note(row, path, unreadable(path, exc))
-        except SourceError as exc:
-            if self._known is not None:
-                self._known.check(*self._place(row), path)
-            self._note(row, path, exc)
-        return len(data)
-
-    def _place(self, row: int) -> tuple[int, int]:
-        """Clip of a row, and which of the clip's frames it is."""
-        [(clip, first, _)] = self.plan.pieces(row, row + 1)
-        return clip, first
+    def _read_frames(
+        self, paths: list[str], out: np.ndarray, row: int, known: list[list[int]] | None
+    ) -> int:
+        bytes_in = 0
+        for offset, (path, frame) in enumerate(zip(paths, out, strict=True)):
+            try:
+                data, found = read_file(path)
+                # What is read of a file while it is written may be half of each version.
+                if known is not None:
+                    check_same(known[offset], found, path)
+                self._decode(data, frame, path)
+            except OSError as exc:
+                self._note(row + offset, path, unreadable(path, exc))
+            except SourceError as exc:
+                self._note(row + offset, path, exc)
+            else:
+                bytes_in += len(data)
+        return bytes_in
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
         decoder = frame_decoder(path)
@@ -260,8 +258,8 @@ def file_bytes(path: str) -> int:
     return tree_bytes(Path(path))
 
 
-def read_file(path: str) -> bytes:
-    """All bytes of a file, in as few system calls as can be.
+def read_file(path: str) -> tuple[bytes, tuple[int, int]]:
+    """All bytes of a file, and then its size and modification time in ns, in few system calls.
 
     Threads that decode small frames wait for each other at every call that releases the
     interpreter lock; `open(path, "rb").read()` makes twice as many.
@@ -272,6 +270,8 @@ def read_file(path: str) -> bytes:
         if len(pieces[0]) == SMALL_FILE_BYTES:
             while piece := os.read(descriptor, LARGE_READ_BYTES):
                 pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        found = os.fstat(descriptor)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return data, (found.st_size, found.st_mtime_ns)
     finally:
         os.close(descriptor)

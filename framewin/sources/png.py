@@ -1,4 +1,4 @@
-"""PNG frames, decoded exactly by libpng, and the files of animated PNG.
+"""PNG frames, decoded exactly by libdeflate and libpng, and the files of animated PNG.
 
 Gray of 1, 2 and 4 bits is scaled to 0..255, palettes become colours (or stay indices),
 transparency by colour (tRNS) becomes an alpha channel, 16-bit samples stay 16 bits. Gamma,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -44,6 +45,14 @@ _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 """IHDR colour type -> bits per sample that the PNG standard allows."""
 _COLOUR_NAMES = {0: "gray", 2: "RGB", 3: "palette", 4: "gray and alpha", 6: "RGBA"}
+_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""IHDR colour type -> samples of a pixel in the file."""
+_SHAPE = struct.Struct(">IIBB2xB")
+_ZLIB_HEADER = b"\x78\x01"
+_STORED_HEADER = struct.Struct("<BHH")
+_LARGEST_STORED = 2**16 - 1
+_FEWEST_INFLATED_BYTES = 2**13
+"""Below, the calls take more time than they save."""
 _PALETTE = 3
 _LARGEST_PALETTE = 256
 _ALPHA_COLOUR_TYPES = (4, 6)
@@ -54,6 +63,17 @@ _RAW_EXIF = b"Raw profile type exif\0"
 _LARGEST_TEXT_BYTES = 2**20
 _LARGEST_TEXT_RATIO = 100
 _TEXT_PIECE_BYTES = 2**16
+
+
+class _Kept(threading.local):
+    """What a thread keeps from one frame for the next, which is mostly of the same kind."""
+
+    last: tuple[bytes, ReadOptions | None, FileInfo | None] = b"", None, None
+    """The bytes of a file up to its pixels, and what `inspect` said of it."""
+    pixels = bytearray()
+
+
+_kept = _Kept()
 
 # libpng's notes about harmless oddities are logged by imagecodecs; without a handler Python
 # would print them between the progress lines.
@@ -91,10 +111,13 @@ def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileI
     Raises:
         SourceError: Not a PNG file, or a header that the standard does not allow.
     """
+    start, last_options, info = _kept.last
+    if info is not None and options is last_options and _begins(data, start):
+        return info
     options = options or ReadOptions()
     head = read_head(data, path)
     check_pixels(head.height, head.width, path, options)
-    found = _before_pixels(data)
+    found, end = _before_pixels(data)
     channels = _CHANNELS[head.colour]
     if head.colour not in _ALPHA_COLOUR_TYPES and b"tRNS" in found:
         channels += 1
@@ -102,7 +125,15 @@ def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileI
         channels = 1
     # An animation of one frame may still have another picture before it.
     animated = b"acTL" in found and (found[b"acTL"][:4] != b"\0\0\0\1" or b"fcTL" not in found)
-    return _shared_info(head, channels, b"tRNS" in found, _notes(found), animated)
+    info = _shared_info(head, channels, b"tRNS" in found, _notes(found), animated)
+    if end:
+        _kept.last = data[:end], options, info
+    return info
+
+
+def _begins(data: bytes, start: bytes) -> bool:
+    """Whether a file has these bytes before the chunk of its pixels."""
+    return data.startswith(start) and data.startswith(b"IDAT", len(start) + 4)
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None = None) -> None:
@@ -188,12 +219,77 @@ def read_head(data: bytes, path: str) -> Head:
 def decode_pixels(data: bytes, out: np.ndarray, path: str) -> None:
     """Decode a whole PNG file, no palette, by libpng."""
     try:
-        imagecodecs.png_decode(data, out=out)
+        imagecodecs.png_decode(_inflated(data, out) or data, out=out)
     # What imagecodecs raises depends on how far libpng came: PngError is a RuntimeError, a
     # garbled message a UnicodeDecodeError, which is a ValueError.
     except (ValueError, RuntimeError, MemoryError) as exc:
         reason = "damaged data" if isinstance(exc, UnicodeDecodeError) else str(exc)
         raise SourceError(f"{path} cannot be decoded ({reason}); repair or remove it") from exc
+
+
+def _inflated(data: bytes, out: np.ndarray) -> bytes | None:
+    """A whole PNG file with its pixels stored instead of compressed, or None.
+
+    The zlib in libpng takes most of the time of decoding, and libdeflate a third of zlib's; of
+    stored pixels, libpng only undoes the filters. Where anything is unusual or damaged, the file
+    is left to libpng.
+    """
+    width, height, depth, colour, interlaced = _SHAPE.unpack_from(data, _FIRST_CHUNK + 8)
+    row_bytes = (width * depth * _SAMPLES[colour] + 7) // 8
+    nbytes = height * (1 + row_bytes)
+    if nbytes < _FEWEST_INFLATED_BYTES or interlaced or out.shape[:2] != (height, width):
+        return None
+    found = _compressed_pixels(data)
+    if found is None:
+        return None
+    begin, compressed = found
+    if len(_kept.pixels) != nbytes:
+        _kept.pixels = bytearray(nbytes)
+    pixels = _kept.pixels
+    try:
+        if len(imagecodecs.deflate_decode(compressed, out=pixels)) != nbytes:
+            return None
+    except imagecodecs.DeflateError:
+        return None
+    chunk = b"".join([b"IDAT", *_stored(pixels)])
+    length, checksum = len(chunk) - 4, imagecodecs.deflate_crc32(chunk)
+    return b"".join(
+        (data[:begin], length.to_bytes(4, "big"), chunk, checksum.to_bytes(4, "big"), _IEND)
+    )
+
+
+def _stored(data: bytearray) -> Iterator[bytes | memoryview]:
+    """The pieces of a zlib stream of stored blocks (RFC 1950 and 1951)."""
+    view, nbytes = memoryview(data), len(data)
+    yield _ZLIB_HEADER
+    for begin in range(0, nbytes, _LARGEST_STORED):
+        block = view[begin : begin + _LARGEST_STORED]
+        last = begin + _LARGEST_STORED >= nbytes
+        yield _STORED_HEADER.pack(last, len(block), len(block) ^ 0xFFFF)
+        yield block
+    yield imagecodecs.deflate_adler32(data).to_bytes(4, "big")
+
+
+def _compressed_pixels(data: bytes) -> tuple[int, bytes] | None:
+    """Where the IDAT chunks begin and what is in them, one behind the other, if all is right."""
+    pieces: list[bytes] = []
+    previous = b""
+    begin = start = _FIRST_CHUNK
+    for name, end in chunks(data):
+        if name == b"IDAT":
+            if pieces and previous != b"IDAT":
+                return None
+            if imagecodecs.deflate_crc32(data[start + 4 : end - 4]) != _checksum(data, end):
+                return None
+            begin = begin if pieces else start
+            pieces.append(data[start + _CHUNK.size : end - 4])
+        elif name == b"IEND":
+            break
+        # A critical chunk behind the pixels is for libpng to refuse.
+        elif pieces and name[:1].isupper():
+            return None
+        previous, start = name, end
+    return begin, pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -339,19 +435,22 @@ def _decode_indices(data: bytes, head: Head, out: np.ndarray, path: str) -> None
         out //= 255 // (2**head.depth - 1)
 
 
-def _before_pixels(data: bytes) -> dict[bytes, bytes]:
-    """Content of each kind of chunk before the pixels, the first where there are several."""
+def _before_pixels(data: bytes) -> tuple[dict[bytes, bytes], int]:
+    """Content of each kind of chunk before the pixels, the first where there are several.
+
+    Returns also the position of the chunk of pixels; 0 without one.
+    """
     found: dict[bytes, bytes] = {}
     start = _FIRST_CHUNK
     for name, end in chunks(data):
         if name == b"IDAT":
-            break
+            return found, start
         content = data[start + _CHUNK.size : end - 4]
         if name in (b"tEXt", b"zTXt") and content.startswith(_RAW_EXIF):
             name, content = b"eXIf", _raw_profile(name, content[len(_RAW_EXIF) :])
         found.setdefault(name, content)
         start = end
-    return found
+    return found, 0
 
 
 def _mode(head: Head, transparency: bool) -> str:
