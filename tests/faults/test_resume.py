@@ -181,15 +181,17 @@ def test_a_source_that_changes_is_seen(
 ) -> None:
     """A file that is written to, or goes, while it is converted is named; never a gap."""
     source = make_clips(CLIPS)
-    decode = png.decode
+    changed = source / "a" / "frame_4.png"
+    read = os.read
 
-    def changing(data: bytes, out: np.ndarray, path: str, *rest: object) -> None:
-        decode(data, out, path, *rest)
-        if path.endswith("a/frame_4.png"):
-            with Path(path).open("ab") as file:
+    def changing(descriptor: int, size: int) -> bytes:
+        data = read(descriptor, size)
+        if Path(f"/proc/self/fd/{descriptor}").resolve() == changed.resolve():
+            with changed.open("ab") as file:
                 file.write(b"more")
+        return data
 
-    monkeypatch.setattr(png, "decode", changing)
+    monkeypatch.setattr(os, "read", changing)
     message = r"a/frame_4\.png changed while it was converted; run the same command again"
     for on_error in ("stop", "gap"):
         with pytest.raises(SourceChangedError, match=message):
