@@ -11,7 +11,7 @@ from framewin.cli.output import print_rows, usage_errors
 
 
 def show(
-    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
     out: Annotated[Path, typer.Option(help="Picture to write, .png, or .gif of a window.")],
     window: Annotated[
         int | None, typer.Option(help="Which window; without it, some frames of every clip.")
