@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from framewin.errors import StoreError
 from framewin.optional import require
@@ -24,7 +24,6 @@ TAIL_BYTES = 2**16
 """Read of an object on first contact, together with its size: records stand at the end."""
 REQUEST_BYTES = 2**24
 """Most bytes of one request, so that a slow line does not run into its timeout."""
-BODY_TRIES = 4
 FIRST_RETRIES, LATER_RETRIES = 3, 10
 """Retries of requests: few on first contact, when a name may be wrong; many amid work."""
 
@@ -117,19 +116,15 @@ class Bucket:
     def _get(self, key: str, options: Mapping[str, Any], retries: int) -> tuple[int, bytes]:
         """Size of an object, and the bytes of a range of it."""
         store = self._store(retries)
-        for left in reversed(range(BODY_TRIES)):
-            try:
-                found = self._explained(key, lambda: store.get(key, options=options))
-            except _EmptyRangeError:
-                return self._explained(key, lambda: store.head(key))["size"], b""
-            self._check_tag(key, found.meta["e_tag"])
-            try:
-                return found.meta["size"], bytes(self._explained(key, found.bytes))
-            except StoreError:
-                # Requests are retried by obstore; a body that breaks off is asked for again here.
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+        try:
+            found = self._explained(key, lambda: store.get(key, options=options))
+        except _NoRangeError as exc:
+            size = int(self._explained(key, lambda: store.head(key))["size"])
+            if size and exc.unknown:
+                raise
+            return size, b""
+        self._check_tag(key, found.meta["e_tag"])
+        return int(found.meta["size"]), bytes(self._explained(key, found.bytes))
 
     def _check_tag(self, key: str, tag: str | None) -> None:
         if tag is not None and self._tags.setdefault(key, tag) != tag:
@@ -138,7 +133,7 @@ class Bucket:
     def _store(self, retries: int) -> Any:
         _check_process(str(self))
         if retries not in self._stores:
-            self._stores[retries] = self._explained("", lambda: self._connected(retries))
+            self._stores[retries] = self._connected(retries)
         return self._stores[retries]
 
     def _connected(self, retries: int) -> Any:
@@ -154,12 +149,19 @@ class Bucket:
             "backoff": backoff,
         }
         settings = {**_SETTINGS, **self.options}
-        if self.scheme == "s3":
-            return stores.S3Store(self.name, config=settings, retry_config=retry)
-        if self.scheme == "gs":
-            return stores.GCSStore(self.name, config=settings, retry_config=retry)
-        client = {"allow_http": True, **settings}
-        return stores.HTTPStore.from_url(str(self), client_options=client, retry_config=retry)
+        try:
+            if self.scheme == "s3":
+                return stores.S3Store(self.name, config=settings, retry_config=retry)
+            if self.scheme == "gs":
+                return stores.GCSStore(self.name, config=settings, retry_config=retry)
+            client = {"allow_http": True, **settings}
+            return stores.HTTPStore.from_url(str(self), client_options=client, retry_config=retry)
+        # Of settings it raises its own errors, which are no ValueError, and some of Python's.
+        except Exception as exc:
+            raise ValueError(
+                f"{self} cannot be opened: {_first_line(exc)}; check storage_options, whose names "
+                "are those of obstore's stores, and the environment"
+            ) from exc
 
     def _explained(self, key: str, call: Callable[[], _T]) -> _T:
         """The result of a call, or its error in one line that says what to try."""
@@ -173,24 +175,30 @@ class Bucket:
                     f"{url}: there is no bucket {self.name!r}; check its name and the endpoint"
                 ) from exc
             raise MissingObjectError(f"{url} does not exist") from exc
-        except errors.UnknownConfigurationKeyError as exc:
-            raise ValueError(
-                f"storage_options: {_first_line(exc)} See the settings of obstore"
-            ) from exc
-        except (errors.BaseError, OSError, TypeError, ValueError) as exc:
+        except (errors.BaseError, OSError) as exc:
             raise self._error(url, exc) from exc
 
     def _error(self, url: str, exc: Exception) -> StoreError:
         text = str(exc)
         status, code = _STATUS.search(text), _CODE.search(text)
-        told = code[1] if code else status[1].strip() if status else _first_line(exc)
+        told = _first_line(exc).rpartition(" - ")[2]
+        if code or status:
+            told = code[1] if code else cast(re.Match[str], status)[1].strip()
         credentials = _CREDENTIALS.get(self.scheme, "it must be readable by everyone")
         if status is not None and status[1].startswith("416"):
-            return _EmptyRangeError(f"{url} has no bytes in the range that was asked for")
+            return _NoRangeError(f"{url} is shorter than what was asked for", unknown=False)
+        if "non-partial response" in text or "Range request not supported" in text:
+            return _NoRangeError(
+                f"{url}: its server sends whole files only, but parts of them are needed; copy the "
+                "store to this machine",
+                unknown=True,
+            )
         if "169.254.169.254" in text or "metadata.google" in text:
             return StoreError(f"{url}: found no credentials; {credentials}")
         if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
-            return StoreError(f"{url}: access was denied ({told}); {credentials}")
+            return StoreError(
+                f"{url}: access was denied, or there is no such object ({told}); {credentials}"
+            )
         if "dns error" in text:
             return StoreError(f"{url}: its host is not known; check the URL and the endpoint")
         if "connect error" in text or "kind: Connect" in text:
@@ -205,8 +213,12 @@ class Bucket:
         return StoreError(f"{url} cannot be read ({told}); try again")
 
 
-class _EmptyRangeError(StoreError):
-    """An object has no byte in the range that was asked for."""
+class _NoRangeError(StoreError):
+    """An object has no byte in the range that was asked for, or its server knows no ranges."""
+
+    def __init__(self, message: str, *, unknown: bool) -> None:
+        super().__init__(message)
+        self.unknown = unknown
 
 
 class RemotePath:
@@ -356,4 +368,4 @@ def _check_process(url: str) -> None:
 
 def _first_line(exc: Exception) -> str:
     lines = str(exc).splitlines() or [type(exc).__name__]
-    return lines[0].partition("<?xml")[0].strip().rstrip(":")
+    return lines[0].partition("<?xml")[0].strip().rstrip(":.")

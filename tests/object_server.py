@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 BUCKET = "frames"
 REGION = "us-east-1"
@@ -66,6 +67,11 @@ class Server:
             self.put(key if store.is_file() else f"{key}/{name}", file.read_bytes())
         return key
 
+    def make_bucket(self) -> None:
+        """Make the bucket anew, empty."""
+        urlopen(f"http://{self.target[0]}:{self.target[1]}/moto-api/reset", b"").close()
+        self._ask("PUT", "")
+
     def put(self, key: str, data: bytes) -> None:
         """Write an object, round the proxy."""
         self._ask("PUT", key, data)
@@ -76,7 +82,8 @@ class Server:
 
     def _ask(self, method: str, key: str, data: bytes = b"") -> None:
         connection = http.client.HTTPConnection(*self.target)
-        connection.request(method, f"/{BUCKET}/{key}", data)
+        # Public, so that it is also served by plain HTTP and as GCS would serve it.
+        connection.request(method, f"/{BUCKET}/{key}", data, {"x-amz-acl": "public-read"})
         assert connection.getresponse().status < 300, key
         connection.close()
 
@@ -119,7 +126,8 @@ class _Proxy(BaseHTTPRequestHandler):
         self, status: int, headers: dict[str, str], body: bytes, fault: str | None
     ) -> None:
         if fault == "flip":
-            body = body[:-1] + bytes([body[-1] ^ 1])
+            place = len(body) // 2
+            body = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
         sent = body[: len(body) // 2] if fault in ("drop", "short") else body
         if fault == "short":
             headers["Content-Length"] = str(len(sent))
@@ -151,7 +159,7 @@ def proxy(target: tuple[str, int], prefix: str = "") -> Iterator[Server]:
     with _Quiet(("127.0.0.1", 0), handler) as listener:
         server = Server(listener.server_address[1], target, prefix)
         handler.shared = server
-        thread = threading.Thread(target=listener.serve_forever, daemon=True)
+        thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield server

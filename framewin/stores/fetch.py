@@ -28,6 +28,7 @@ from framewin.stores.chunks import (
     RUN_BYTES,
     ChunkPlace,
     ChunkRun,
+    frame_range,
     read_place,
     runs,
 )
@@ -59,8 +60,9 @@ class _Part:
     file: str
     begin: int
     end: int
-    is_right: Callable[[bytes], bool] | None = None
-    """Whether bytes are those of the record; None where it has no checksum for these alone."""
+    check: Callable[[bytes], str] | None = None
+    """What of the bytes is not what was written, in words; None where the record has no checksum of
+    these alone."""
 
 
 def fetch(
@@ -202,9 +204,9 @@ def _bring(store: Store, root: Path, resumed: bool, workers: int, progress: Prog
 def _bring_part(store: Store, root: Path, part: _Part, resumed: bool) -> bool:
     """Fetch and write a part; whether it was there already."""
     size = part.end - part.begin
-    if resumed and part.is_right is not None:
+    if resumed and part.check is not None:
         place = ChunkPlace(_file(root, part), part.begin, size)
-        if part.is_right(read_place(place)):
+        if not part.check(read_place(place)):
             return True
     data = _fetched(store, part)
     file = durable.DataFile(_file(root, part))
@@ -222,17 +224,28 @@ def _file(root: Path, part: _Part) -> Path:
 def _fetched(store: Store, part: _Part) -> bytes:
     """The bytes of a part, which are those of the record where it has a checksum of them."""
     path = cast(RemotePath, store.path / part.file if part.file else store.path)
+    wrong = ""
     for _ in range(TRIES):
         try:
             data = path.read(part.begin, part.end)
         except MissingObjectError:
+            _check_same(store)
             raise StoreError(f"{path} is missing; upload the store again") from None
-        if len(data) == part.end - part.begin and (part.is_right is None or part.is_right(data)):
+        wrong = f"bytes {part.begin:,} to {part.end:,}"
+        if len(data) == part.end - part.begin:
+            wrong = part.check(data) if part.check is not None else ""
+        if not wrong:
             return data
-    raise StoreError(
-        f"{path} is damaged: bytes {part.begin:,} to {part.end:,} are not what was written; upload "
-        "the store again"
-    )
+    _check_same(store)
+    raise StoreError(f"{path} is damaged: not what was written in {wrong}; upload the store again")
+
+
+def _check_same(store: Store) -> None:
+    """Refuse a store that was replaced by another since it was opened."""
+    again = location(cast(RemotePath, store.path))
+    found = cast(Store, format_of(again).open_store(again, cache_bytes=0))
+    if found.identity != store.identity:
+        raise StoreError(f"{store.path} changed while it was fetched; use --restart to begin anew")
 
 
 def _parts(store: Store) -> Iterator[_Part]:
@@ -240,7 +253,7 @@ def _parts(store: Store) -> Iterator[_Part]:
     chunk_parts = _chunk_parts(store)
     for name, (size, crc32c) in store.files.items():
         if crc32c is not None:
-            yield _Part(name, 0, size, _has_checksum(crc32c))
+            yield _Part(name, 0, size, _has_checksum(size, crc32c))
             continue
         begin = 0
         for part in [*chunk_parts.pop(name, []), _Part(name, size, size)]:
@@ -267,12 +280,16 @@ def _chunk_parts(store: Store) -> dict[str, list[_Part]]:
     return found
 
 
-def _has_checksum(crc32c: int) -> Callable[[bytes], bool]:
-    return lambda data: bool(google_crc32c.value(data) == crc32c)
+def _has_checksum(size: int, crc32c: int) -> Callable[[bytes], str]:
+    return lambda data: "" if google_crc32c.value(data) == crc32c else f"bytes 0 to {size:,}"
 
 
-def _has_chunks(store: Store, run: list[int], begin: int) -> Callable[[bytes], bool]:
-    return lambda data: not ChunkRun(store, run, begin, data).wrong(trailers=True)
+def _has_chunks(store: Store, run: list[int], begin: int) -> Callable[[bytes], str]:
+    def wrong(data: bytes) -> str:
+        found = ChunkRun(store, run, begin, data).wrong(trailers=True)
+        return frame_range(store, found[0]) if found else ""
+
+    return wrong
 
 
 def _check_whole(store: Store, root: Path) -> None:
