@@ -42,6 +42,9 @@ _CREDENTIALS = {
     "bucket",
 }
 
+# Of credentials that a cloud gives its machines, which are asked for where no others are found.
+_OF_MACHINES = ("/latest/api/token", "/latest/meta-data", "/computeMetadata/", "metadata.google")
+
 _started_in: int | None = None
 """The process in which obstore was first used; its threads do not survive a fork."""
 
@@ -193,7 +196,7 @@ class Bucket:
                 "store to this machine",
                 unknown=True,
             )
-        if "169.254.169.254" in text or "metadata.google" in text:
+        if any(place in text for place in _OF_MACHINES):
             return StoreError(f"{url}: found no credentials; {credentials}")
         if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
             return StoreError(
@@ -326,11 +329,11 @@ def location(
             raise ValueError(f"storage_options are for URLs, got them with {path}")
         return Path(path)
     scheme, (name, _, key) = url[1].lower(), url[2].partition("/")
-    key = key.strip("/")
+    key = key.rstrip("/")
     if scheme not in SCHEMES:
         allowed = ", ".join(f"{each}://" for each in SCHEMES)
         raise ValueError(f"{path}: {scheme}:// is not supported; use {allowed} or a path")
-    if not name or not key or "//" in key or {".", ".."} & set(key.split("/")):
+    if not name or {"", ".", ".."} & set(key.split("/")):
         raise ValueError(f"{path} names no store; write {scheme}://BUCKET/PATH/clips.zarr")
     if re.search(r"[?#\s]|@", name + ("" if scheme in ("s3", "gs") else key)):
         raise ValueError(f"{path}: a URL with a query, a password or blanks cannot be read")

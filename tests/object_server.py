@@ -90,6 +90,9 @@ class Server:
 
 class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Headers and body in one write: the second of two would wait for an answer.
+    wbufsize = 2**16
+    disable_nagle_algorithm = True
     shared: Server
 
     def log_message(self, format: str, *arguments: Any) -> None:
