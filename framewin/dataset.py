@@ -340,7 +340,7 @@ class FrameWindowDataset:
         """
         if self.mapped is None:
             raise StoreError(
-                f"the frames of {self.path} are not raw, so they are no array; open it with "
+                f"the frames of {self.path} are not mapped, so they are no array; open it with "
                 'cache="memory" or read them with ds.batch([...])'
             )
         return self.mapped.array

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from framewin import FetchReport, FramewinError, StoreError, convert, fetch, verify
+from framewin.cli import output
 from framewin.stores import durable
 from tests.conftest import write_frames
 from tests.faults.job import bytes_of
@@ -150,8 +151,8 @@ def test_a_fetch_that_was_killed_goes_on(
     server.forget()
     report = fetch(url, dest)
     assert bytes_of(dest) == bytes_of(store)
-    assert report.kept_bytes > 50_000
-    assert server.body_bytes < durable.tree_bytes(store) - 30_000
+    assert report.kept_bytes > 30_000
+    assert server.body_bytes < durable.tree_bytes(store) - 20_000
     assert list(tmp_path.iterdir()) == [dest]
 
 
@@ -196,8 +197,9 @@ def test_a_store_that_changed(stores: Callable[..., Path], server: Server, tmp_p
 
     replace()
     message = f"{url} is not the store that {dest}.partial holds a part of: it has changed, or is"
-    with pytest.raises(StoreError, match=re.escape(message)):
-        fetch(url, dest)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=re.escape(message)):
+            fetch(url, dest)
     fetch(url, dest, restart=True)
     assert bytes_of(dest) == bytes_of(other)
     shutil.rmtree(dest)
@@ -280,7 +282,7 @@ def test_what_is_refused(
         (lambda: fetch(url, url), "is a URL; a store is fetched to this machine, give a path"),
         (lambda: fetch("clips.zarr", new), "the URL of a store, such as s3://bucket/clips.zarr,"),
         (lambda: fetch(url, new, workers=0), "workers must be >= 1, got 0"),
-        (lambda: fetch(url + "x", new), "does not exist; expected a store made by framewin conv"),
+        (lambda: fetch(url + "x", new), "does not exist, or was not made by framewin convert"),
     ]
     for call, message in refused:
         with pytest.raises((FramewinError, ValueError), match=re.escape(message)):
@@ -308,8 +310,9 @@ def test_another_unfinished_work(
     url = uploaded(server, stores(".zarr", "zstd"))
     with pytest.raises(InterruptedError):
         interrupted_conversion(tmp_path / "new.zarr")
-    with pytest.raises(StoreError, match="holds another unfinished work than a fetch; repeat its"):
-        fetch(url, tmp_path / "new.zarr")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="holds another unfinished work than a fetch; repeat"):
+            fetch(url, tmp_path / "new.zarr")
     assert not fetch(url, tmp_path / "new.zarr", restart=True).kept_bytes
 
 
@@ -337,6 +340,18 @@ def test_a_disk_that_becomes_full(
     report = fetch(url, tmp_path / "new.zarr")
     assert bytes_of(tmp_path / "new.zarr") == bytes_of(store)
     assert report.kept_bytes > 0
+
+
+def test_progress_is_in_bytes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is done, what there is, the rate and the time left."""
+    monkeypatch.setattr(output, "LINE_SECONDS", 0)
+    with output.show_progress("fetching", False, unit=output.BYTES) as progress:
+        assert progress is not None
+        progress(3_000_000, 6_000_000_000)
+    pattern = r"fetching: 3\.0 MB of 6\.0 GB, [0-9.,]+ [kMG]?B/s, [0-9]+ s left\n"
+    assert re.fullmatch(pattern, capsys.readouterr().err)
 
 
 def test_the_command(stores: Callable[..., Path], server: Server, tmp_path: Path) -> None:

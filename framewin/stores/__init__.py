@@ -138,7 +138,7 @@ def _remote_format(path: RemotePath) -> Any:
     for module in (likely, hdf5 if likely is zarr else zarr):
         if there[module].is_file():
             return module
-    raise StoreError(f"{path} does not exist; expected a store made by framewin convert")
+    raise StoreError(f"{path} does not exist, or was not made by framewin convert")
 
 
 def format_module(path: Path, name: str | None = None) -> Any:

@@ -135,7 +135,9 @@ def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
     """Take up what is there, or begin anew; returns whether something is there."""
     sizes = {name: size for name, (size, _) in store.files.items()}
     plan = {"fetch": {"identity": store.identity, "files": sizes}}
-    previous = None if restart else site.plan()
+    previous = site.plan()
+    site.keep = previous is not None
+    previous = None if restart else previous
     if previous is not None and "fetch" not in previous:
         raise StoreError(
             f"{site.folder} holds another unfinished work than a fetch; repeat its command to go "
