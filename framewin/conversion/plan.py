@@ -172,12 +172,13 @@ def draft_conversion(
     )
     source = Path(source)
     settings, target = settings or ConvertSettings(), target or Target()
-    # Only a store that is not new, and not written to, may be remote.
-    place = cast(Path, location(dest))
     if new_dest:
         refuse_url(
-            place, "framewin convert writes to this machine; convert to a path, then upload it"
+            dest, "framewin convert writes to this machine; convert to a path, then upload it"
         )
+    # Remote only if it is not new, and not written to.
+    place = cast(Path, location(dest))
+    if new_dest:
         module = format_module(place, target.format)
         _check_places(source, place)
     else:

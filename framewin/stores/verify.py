@@ -85,7 +85,7 @@ def verify(
     path = location(path, storage_options)
     remote = isinstance(path, RemotePath)
     if full and remote:
-        raise ValueError(f"other readers cannot be asked about {path}; framewin fetch it for full")
+        raise ValueError(f"full reads by zarr or h5py, not from {path}; framewin fetch it first")
     store = cast(Store, format_of(path).open_damaged(path))
     frames = store.meta.clips.num_frames
 
