@@ -42,8 +42,21 @@ _CREDENTIALS = {
     "bucket",
 }
 
-# Of credentials that a cloud gives its machines, which are asked for where no others are found.
-_OF_MACHINES = ("/latest/api/token", "/latest/meta-data", "/computeMetadata/", "metadata.google")
+_NO_RANGES = ("non-partial response", "Range request not supported")
+_EXPLAINED = {
+    # Where a cloud gives its machines credentials, which is asked when no others are found.
+    ("/latest/api/token", "/latest/meta-data", "/computeMetadata/"): (
+        "found no credentials; {credentials}"
+    ),
+    ("dns error",): "its host is not known; check the URL and the endpoint",
+    ("connect error", "kind: Connect"): (
+        "its host does not answer; check the URL, the endpoint and the network"
+    ),
+    ("BadScheme",): (
+        "its endpoint is http, which is not encrypted; use https, or set AWS_ALLOW_HTTP=true"
+    ),
+}
+"""What stands in an error of obstore -> what it means."""
 
 _started_in: int | None = None
 """The process in which obstore was first used; its threads do not survive a fork."""
@@ -182,36 +195,27 @@ class Bucket:
             raise self._error(url, exc) from exc
 
     def _error(self, url: str, exc: Exception) -> StoreError:
+        """An error of obstore in one line."""
         text = str(exc)
         status, code = _STATUS.search(text), _CODE.search(text)
         told = _first_line(exc).rpartition(" - ")[2]
         if code or status:
             told = code[1] if code else cast(re.Match[str], status)[1].strip()
-        credentials = _CREDENTIALS.get(self.scheme, "it must be readable by everyone")
         if status is not None and status[1].startswith("416"):
             return _NoRangeError(f"{url} is shorter than what was asked for", unknown=False)
-        if "non-partial response" in text or "Range request not supported" in text:
+        if any(sign in text for sign in _NO_RANGES):
             return _NoRangeError(
                 f"{url}: its server sends whole files only, but parts of them are needed; copy the "
                 "store to this machine",
                 unknown=True,
             )
-        if any(place in text for place in _OF_MACHINES):
-            return StoreError(f"{url}: found no credentials; {credentials}")
+        credentials = _CREDENTIALS.get(self.scheme, "it must be readable by everyone")
+        for signs, what in _EXPLAINED.items():
+            if any(sign in text for sign in signs):
+                return StoreError(f"{url}: {what.format(credentials=credentials)}")
         if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
             return StoreError(
                 f"{url}: access was denied, or there is no such object ({told}); {credentials}"
-            )
-        if "dns error" in text:
-            return StoreError(f"{url}: its host is not known; check the URL and the endpoint")
-        if "connect error" in text or "kind: Connect" in text:
-            return StoreError(
-                f"{url}: its host does not answer; check the URL, the endpoint and the network"
-            )
-        if "BadScheme" in text:
-            return StoreError(
-                f"{url}: its endpoint is http, which is not encrypted; use https, or set "
-                "AWS_ALLOW_HTTP=true"
             )
         return StoreError(f"{url} cannot be read ({told}); try again")
 

@@ -221,7 +221,8 @@ def evaluate(
         TrainingError: Windows trained on, no window, or a forecast that is not a number.
         ValueError: A number out of its range.
     """
-    refuse_url(out or "", "a report is written to this machine, give --out a path")
+    if out is not None:
+        refuse_url(out, "a report is written to this machine, give --out a path")
     run = run if isinstance(run, Run) else load_run(run)
     dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
     _check(part, thresholds, fss_window, batch_size, horizon, seed)

@@ -15,7 +15,7 @@ from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.codecs import Layout
-from framewin.stores.durable import MARKER
+from framewin.stores.durable import MARKER, tree_bytes
 from framewin.stores.frame_files import FrameFiles
 from framewin.stores.mapped import MappedFrames
 
@@ -113,6 +113,13 @@ def open_store(path: str | Location, *, cache_bytes: int = DEFAULT_CACHE_BYTES) 
     if not isinstance(path, RemotePath):
         path = location(path)
     return cast(Store, format_of(path).open_store(path, cache_bytes=cache_bytes))
+
+
+def num_bytes(store: Store) -> int:
+    """Bytes of a store, where it is."""
+    if isinstance(store.path, RemotePath):
+        return sum(size for size, _ in store.files.values())
+    return tree_bytes(store.path)
 
 
 def format_of(path: Location) -> Any:

@@ -21,7 +21,7 @@ import google_crc32c
 from framewin.errors import StoreError
 from framewin.remote import MissingObjectError, RemotePath, location, refuse_url
 from framewin.schema import Progress
-from framewin.stores import Store, durable, format_of
+from framewin.stores import Store, durable, format_of, num_bytes
 from framewin.stores.chunked import pieces
 from framewin.stores.chunks import (
     REQUESTS_AT_ONCE,
@@ -119,7 +119,7 @@ def fetch(
             "the command to go on"
         ) from exc
     return FetchReport(
-        dest, str(source), _num_bytes(store), kept, seconds=time.perf_counter() - started
+        dest, str(source), num_bytes(store), kept, seconds=time.perf_counter() - started
     )
 
 
@@ -161,7 +161,7 @@ def _taken(folder: Path) -> int:
 
 
 def _check_space(site: durable.Site, store: Store, there: int) -> None:
-    needed = _num_bytes(store) - there
+    needed = num_bytes(store) - there
     folder = site.dest.absolute().parent
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -169,10 +169,6 @@ def _check_space(site: durable.Site, store: Store, there: int) -> None:
             f"{site.dest} needs {needed:,} bytes but {folder} has {free:,} bytes free; make room "
             "or choose another disk"
         )
-
-
-def _num_bytes(store: Store) -> int:
-    return sum(size for size, _ in store.files.values())
 
 
 def _make_files(root: Path, store: Store) -> None:
@@ -185,7 +181,7 @@ def _make_files(root: Path, store: Store) -> None:
 
 def _bring(store: Store, root: Path, resumed: bool, workers: int, progress: Progress | None) -> int:
     """Fetch all parts that are not there; returns how many bytes were."""
-    total, done, kept = _num_bytes(store), 0, 0
+    total, done, kept = num_bytes(store), 0, 0
     pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-fetch")
     try:
         futures: dict[Future[bool], _Part] = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from framewin.remote import RemotePath
-from framewin.stores import Store, durable
+from framewin.stores import Store, durable, num_bytes
 from framewin.stores.array_store import ArrayStore
 
 
@@ -70,7 +69,7 @@ def describe(store: Store | ArrayStore) -> StoreInfo:
         compression=layout.compression if layout else None,
         level=layout.level if layout else None,
         chunk_frames=layout.chunk_frames if layout else None,
-        bytes=_num_bytes(store),
+        bytes=durable.tree_bytes(store.path) if isinstance(store, ArrayStore) else num_bytes(store),
         pixel_bytes=store.meta.frame_bytes,
         identity=None if foreign else store.identity,
     )
@@ -80,9 +79,3 @@ def _format(store: Store | ArrayStore) -> str:
     if isinstance(store, ArrayStore):
         return "array"
     return "hdf5" if "" in store.files else "zarr"
-
-
-def _num_bytes(store: Store | ArrayStore) -> int:
-    if isinstance(store.path, RemotePath) and not isinstance(store, ArrayStore):
-        return sum(size for size, _ in store.files.values())
-    return durable.tree_bytes(store.path)

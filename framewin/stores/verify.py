@@ -19,7 +19,7 @@ from framewin.containers import open_frames
 from framewin.errors import StoreError
 from framewin.remote import Location, MissingObjectError, RemotePath, location
 from framewin.schema import Progress, shown_number
-from framewin.stores import Store, content, format_of
+from framewin.stores import Store, content, format_of, num_bytes
 from framewin.stores.chunked import pieces, usable_cores
 from framewin.stores.chunks import (
     MOST_READ_BYTES,
@@ -29,7 +29,6 @@ from framewin.stores.chunks import (
     runs,
     size_of,
 )
-from framewin.stores.durable import tree_bytes
 
 CHUNKS_PER_TASK = 64
 READ_BYTES = 2**24
@@ -110,7 +109,7 @@ def verify(
         path=path,
         frames=frames,
         damage=damage,
-        num_bytes=max(0, _num_bytes(store) - unread),
+        num_bytes=max(0, num_bytes(store) - unread),
         seconds=time.perf_counter() - started,
     )
 
@@ -125,12 +124,6 @@ def refuse_damage(path: str | Location) -> None:
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
         raise StoreError(f"{path} is damaged: {damage[0]}{more}; convert it again")
-
-
-def _num_bytes(store: Store) -> int:
-    if isinstance(store.path, RemotePath):
-        return sum(size for size, _ in store.files.values())
-    return tree_bytes(store.path)
 
 
 def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) -> list[int]:
