@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from framewin.leaks import SplitReport, split_report
     from framewin.process import keep_freed_memory
     from framewin.scaling import Scaling
+    from framewin.stores.fetch import FetchReport, fetch
     from framewin.stores.verify import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ _HOMES = {
     "ConvertSettings": "framewin.conversion.settings",
     "Damaged": "framewin.conversion.clips",
     "EvaluationReport": "framewin.forecast.evaluate",
+    "FetchReport": "framewin.stores.fetch",
     "FormatVersionError": "framewin.errors",
     "FrameFormatError": "framewin.errors",
     "FrameWindowDataset": "framewin.dataset",
@@ -59,6 +61,7 @@ _HOMES = {
     "Window": "framewin.dataset",
     "convert": "framewin.conversion.run",
     "evaluate": "framewin.forecast.evaluate",
+    "fetch": "framewin.stores.fetch",
     "keep_freed_memory": "framewin.process",
     "predict": "framewin.forecast.predict",
     "split_report": "framewin.leaks",
@@ -71,6 +74,7 @@ __all__ = [
     "ConvertSettings",
     "Damaged",
     "EvaluationReport",
+    "FetchReport",
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",
@@ -86,6 +90,7 @@ __all__ = [
     "Window",
     "convert",
     "evaluate",
+    "fetch",
     "keep_freed_memory",
     "predict",
     "split_report",

@@ -14,6 +14,7 @@ import numpy as np
 
 from framewin.containers import Column
 from framewin.errors import StoreError
+from framewin.remote import Location, RemotePath, location, refuse_url
 from framewin.scaling import SCALED_DTYPES, Normalize, Scaling, make_scaling
 from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress
 from framewin.stores import cache as caching
@@ -101,12 +102,15 @@ class SplitParts(dict[str, "FrameWindowDataset"]):
         """Write the split to a small JSON file, which `split_file=` reads.
 
         Args:
-            path: By default beside the store, `clips.zarr.split.json`.
+            path: By default beside the store, `clips.zarr.split.json`; of a remote store it must
+                be given.
 
         Raises:
-            StoreError: The file exists or cannot be written.
+            StoreError: The file exists or cannot be written, or would not be on this machine.
         """
         first = next(iter(self.values()))
+        if path is not None:
+            refuse_url(path, "name a file of this machine for the split")
         path = split_path(first.path) if path is None else Path(path)
         if path.exists():
             raise StoreError(f"{path} exists; remove it or choose another name")
@@ -115,8 +119,17 @@ class SplitParts(dict[str, "FrameWindowDataset"]):
         return path
 
 
-def split_path(store: Path) -> Path:
-    """Where the split of a store is kept by default: beside it."""
+def split_path(store: Location) -> Path:
+    """Where the split of a store is kept by default: beside it.
+
+    Raises:
+        StoreError: The store is remote.
+    """
+    if isinstance(store, RemotePath):
+        raise StoreError(
+            f"{store} is remote, so no split is kept beside it; name a file of this machine, "
+            "split_file= to read it, --out or save(path) to write it"
+        )
     return store.with_name(store.name + SPLIT_SUFFIX)
 
 
@@ -139,7 +152,7 @@ class FrameWindowDataset:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Location,
         *,
         input_frames: int,
         predict_frames: int,
@@ -162,14 +175,17 @@ class FrameWindowDataset:
         clip_starts: Column | None = None,
         frame_numbers: Column | None = None,
         allow_missing_chunks: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
         """Open a store and number its windows.
 
         Args:
-            path: A store made by `framewin convert`; or with `array` or `axes` a Zarr group or
-                array, an HDF5 or netCDF4 file, or a .npy file that others wrote.
+            path: A store made by `framewin convert`, or its URL (`s3://`, `gs://`, `http://`,
+                `https://`), whose chunks are requested as they are needed; or with `array` or
+                `axes` a Zarr group or array, an HDF5 or netCDF4 file, or a .npy file that others
+                wrote.
             input_frames: Frames the predictor sees.
             predict_frames: Frames it must predict.
             frame_step: Distance between neighbouring frames of a window; 2 uses every second.
@@ -209,6 +225,8 @@ class FrameWindowDataset:
                 are found; or the name of an array. By default there are no gaps.
             allow_missing_chunks: Of an array: take chunks that are not there for frames of the
                 fill value.
+            storage_options: Of a URL: settings of obstore's store, such as `{"endpoint": ...}` or
+                `{"skip_signature": True}`, above those of the environment.
             verify: Check every byte of the store, and of a cache that is there, when opening.
             progress: Called with (frames done, frames in all) while a cache is filled.
 
@@ -278,7 +296,7 @@ class FrameWindowDataset:
             self._draws = cumulative_draws(weighed(weights, self.table))
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         """The store."""
         return self._store.path
 
@@ -322,7 +340,7 @@ class FrameWindowDataset:
         """
         if self.mapped is None:
             raise StoreError(
-                f"the frames of {self.path} are not raw, so they are no array; open it with "
+                f"the frames of {self.path} are not mapped, so they are no array; open it with "
                 'cache="memory" or read them with ds.batch([...])'
             )
         return self.mapped.array
@@ -814,13 +832,14 @@ class FrameWindowDataset:
         return f"no window fits, each spans {span} frames: {shown}{others}"
 
 
-def _open(path: str | Path, options: Mapping[str, Any]) -> FrameStore:
+def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
     """The store or array that the options of a dataset name."""
+    path = location(path, options["storage_options"])
     nodata, cache_bytes = options["nodata"], options["cache_bytes"]
     names = ("array", "axes", "clip_ids", "clip_starts", "frame_numbers")
     of_array = {name: options[name] for name in names}
     store: FrameStore
-    if all(value is None for value in of_array.values()) and Path(path).suffix != ".npy":
+    if all(value is None for value in of_array.values()) and path.suffix != ".npy":
         store = open_store(path, cache_bytes=cache_bytes)
         if options["verify"]:
             refuse_damage(path)

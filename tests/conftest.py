@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +12,8 @@ import hypothesis
 import imagecodecs
 import numpy as np
 import pytest
+
+from tests import object_server
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("framewin", deadline=None)
@@ -45,6 +47,31 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; FRAMEWIN_REAL_DATA names another place")
     return folder
+
+
+@pytest.fixture(scope="session")
+def object_storage() -> Iterator[tuple[str, int]]:
+    """Host and port of an S3 server with an empty bucket, or a skip."""
+    import_or_skip("obstore")
+    moto = import_or_skip("moto.server")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()
+    server.stop()
+
+
+@pytest.fixture
+def server(
+    object_storage: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[object_server.Server]:
+    """A proxy in front of the S3 server, which the environment names."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with object_server.proxy(object_storage) as found:
+        for name, value in object_server.environment(found).items():
+            monkeypatch.setenv(name, value)
+        found.make_bucket()
+        yield found
 
 
 def make_frame(

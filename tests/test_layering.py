@@ -9,13 +9,14 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "framewin"
 
-BASE = {"errors", "optional", "schema"}
+BASE = {"errors", "optional", "remote", "schema"}
 # Module or package -> what it may import of framewin, besides itself. "" is framewin itself, for
 # its version.
 ALLOWED = {
     "": set(),
     "errors": set(),
     "optional": {"errors"},
+    "remote": {"errors", "optional"},
     "process": set(),
     "schema": {"errors"},
     "metrics": {"schema"},

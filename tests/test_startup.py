@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import MakeClips
 
 DECODERS = {"imagecodecs", "imageio", "PIL", "tifffile", "av"}
-HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch", *DECODERS}
+HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch", "obstore", *DECODERS}
 
 
 def loaded_after(code: str, *arguments: object) -> set[str]:
@@ -48,6 +48,7 @@ def test_importing_framewin_is_light(code: str) -> None:
         ["train", "--help"],
         ["show", "--help"],
         ["split", "--help"],
+        ["fetch", "--help"],
         ["evaluate", "--help"],
         ["predict", "--help"],
         ["bench", "--help"],
@@ -73,5 +74,5 @@ def test_reading_loads_no_decoder(make_clips: MakeClips, tmp_path: Path) -> None
         "import framewin; framewin.FrameWindowDataset(sys.argv[1], input_frames=1,"
         " predict_frames=1)[0]"
     )
-    heavy = {*DECODERS, "tensorflow", "keras"}
+    heavy = {*DECODERS, "tensorflow", "keras", "obstore"}
     assert not loaded_after(code, tmp_path / "clips.zarr") & heavy

@@ -14,6 +14,7 @@ from framewin.bench import fresh, measure
 from framewin.bench.report import BenchReport, WayResult, machine
 from framewin.bench.scene import Scene
 from framewin.bench.ways import WAYS, Way, check, choose, close, refuse_unknown, why_not
+from framewin.remote import refuse_url
 from framewin.schema import Progress
 from framewin.stores import durable
 
@@ -75,6 +76,7 @@ def run_bench(
         StoreError: No store, too few windows, other frames, or a way that gives other pixels.
         ValueError: Clips too short for a window.
     """
+    refuse_url(store, "framewin fetch brings it to this machine, to be measured there")
     settings = settings or BenchSettings()
     with tempfile.TemporaryDirectory(prefix="framewin-bench-") as folder:
         options = {

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder made by framewin train.")],
     store: Annotated[
-        Path | None,
-        typer.Option(help="Another store, used whole.", show_default="the one trained on"),
+        str | None,
+        typer.Option(
+            help="Another store, or its URL, used whole.", show_default="the one trained on"
+        ),
     ] = None,
     part: Annotated[
         str, typer.Option(help="Part of the run's split: test or validation.")

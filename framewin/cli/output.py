@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,30 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0
 SHOWN = 5
+BYTES = "bytes"
+"""A unit of progress that is shown in kB, MB and GB."""
+
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Of a URL: a setting of obstore's store, above the environment; repeatable.",
+    ),
+]
+
+
+def storage_options(given: list[str] | None) -> dict[str, str] | None:
+    """The values of `--storage-option` by name; None without any.
+
+    Raises:
+        BadParameter: One of another form.
+    """
+    pairs = [text.partition("=") for text in given or ()]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            # Not the whole: it may be a secret.
+            raise typer.BadParameter(f"--storage-option must be KEY=VALUE, got {name!r}")
+    return {name: value for name, _, value in pairs} or None
 
 
 @contextmanager
@@ -46,6 +70,7 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
@@ -55,8 +80,8 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(f"{{task.fields[rate]}} {unit}/s"),
+        DownloadColumn() if unit == BYTES else MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}/s"),
         TimeRemainingColumn(),
     )
     started = time.perf_counter()
@@ -64,7 +89,7 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
         task = bar.add_task(what, total=None, rate="-")
 
         def update(done: int, total: int) -> None:
-            rate = f"{done / (time.perf_counter() - started):,.0f}"
+            rate = _count(done / (time.perf_counter() - started), unit)
             bar.update(task, completed=done, total=total, rate=rate)
 
         yield update
@@ -81,12 +106,22 @@ def _progress_lines(what: str, unit: str) -> Progress:
             rate = done / (now - started)
             left = (total - done) / rate
             print(
-                f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left:.0f} s left",
+                f"{what}: {_amount(done, total, unit)}, {_count(rate, unit)}/s, {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
 
     return update
+
+
+def _count(number: float, unit: str) -> str:
+    return size_text(number) if unit == BYTES else f"{number:,.0f} {unit}"
+
+
+def _amount(done: int, total: int, unit: str) -> str:
+    if unit == BYTES:
+        return f"{size_text(done)} of {size_text(total)}"
+    return f"{done:,} of {total:,} {unit}"
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from framewin.cli.output import print_rows, usage_errors
+from framewin.remote import refuse_url
 
 
 def show(
-    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
     out: Annotated[Path, typer.Option(help="Picture to write, .png, or .gif of a window.")],
     window: Annotated[
         int | None, typer.Option(help="Which window; without it, some frames of every clip.")
@@ -28,6 +29,7 @@ def show(
     from framewin.dataset import FrameWindowDataset
     from framewin.forecast.window_figures import contact_sheet, window_picture
 
+    refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():
         if window is None:
             if out.suffix.lower() != ".png":

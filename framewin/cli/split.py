@@ -13,7 +13,7 @@ SHOWN_DUPLICATES = 5
 
 
 def split(
-    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
     part: Annotated[
         list[str],
         typer.Option(

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from framewin.cli.output import print_rows, show_progress, size_text, usage_errors
+from framewin.cli.output import (
+    StorageOption,
+    print_rows,
+    show_progress,
+    size_text,
+    storage_options,
+    usage_errors,
+)
+from framewin.remote import location, refuse_url
 
 if TYPE_CHECKING:
     from framewin.schema import ClipTable
@@ -20,7 +28,9 @@ SHOWN_CLIPS = 10
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="Store, or file or folder with an array.")],
+    path: Annotated[
+        str, typer.Argument(help="Store, or its URL, or file or folder with an array.")
+    ],
     input_frames: Annotated[int, typer.Option(min=1, help="Of a window, to count them.")] = 5,
     predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
     frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
@@ -36,6 +46,7 @@ def info(
         bool,
         typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
     ] = False,
+    storage_option: StorageOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say what a store holds; reads no frame."""
@@ -45,17 +56,19 @@ def info(
     from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 
     foreign = array is not None or axes is not None
-    store = (
-        open_array(
-            path,
-            array=array,
-            axes=axes,
-            allow_missing_chunks=allow_missing_chunks,
-            cache_bytes=0,
+    with usage_errors():
+        place = location(path, storage_options(storage_option))
+        store = (
+            open_array(
+                place,
+                array=array,
+                axes=axes,
+                allow_missing_chunks=allow_missing_chunks,
+                cache_bytes=0,
+            )
+            if foreign
+            else open_store(place)
         )
-        if foreign
-        else open_store(path)
-    )
     found = describe(store)
     spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
     windows = len(WindowIndex(spec, Runs.of(store.meta.clips)))
@@ -66,7 +79,7 @@ def info(
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
+    path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
     against: Annotated[
         Path | None, typer.Option(help="Decode this source again, and compare the pixels.")
     ] = None,
@@ -77,15 +90,25 @@ def verify(
         bool, typer.Option("--full", help="Also read it all as others do, by zarr or h5py.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default one per core.")
+        int | None, typer.Option(min=1, help="Threads; by default one per core, of a URL 16.")
     ] = None,
+    storage_option: StorageOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
     from framewin.stores.verify import verify as run_verify
 
+    if against is not None:
+        refuse_url(path, "framewin fetch it to compare it with its source")
     with usage_errors(), show_progress("verifying", quiet) as progress:
-        report = run_verify(path, quick=quick, full=full, workers=workers, progress=progress)
+        report = run_verify(
+            path,
+            quick=quick,
+            full=full,
+            workers=workers,
+            storage_options=storage_options(storage_option),
+            progress=progress,
+        )
     damage = list(report.damage)
     if against is not None and not damage:
         from framewin.conversion.against import compare

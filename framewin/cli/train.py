@@ -13,6 +13,7 @@ import typer
 
 from framewin.cli.output import import_tensorflow_quietly, print_rows, usage_errors
 from framewin.forecast.settings import TrainSettings
+from framewin.remote import Location, location
 
 if TYPE_CHECKING:
     from framewin.forecast.train import TrainReport
@@ -44,7 +45,8 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def train(
     context: typer.Context,
     store: Annotated[
-        Path | None, typer.Argument(help="Store made by framewin convert.", show_default=False)
+        str | None,
+        typer.Argument(help="Store made by framewin convert, or its URL.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder to make.", show_default="runs/STORE-TIME")
@@ -79,15 +81,15 @@ def train(
         _print_training(training.resume(resume))
         return
     with usage_errors():
-        base, store = _base(store, config)
+        base, place = _base(store, config)
         chosen = replace(base, **given)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder = out or Path("runs", f"{store.stem}-{stamp}")
-    _print_training(training.train(store, folder, chosen))
+    folder = out or Path("runs", f"{place.stem}-{stamp}")
+    _print_training(training.train(place, folder, chosen))
 
 
 def _check_usage(
-    store: Path | None,
+    store: str | None,
     out: Path | None,
     config: Path | None,
     resume: Path | None,
@@ -99,17 +101,17 @@ def _check_usage(
         raise typer.BadParameter("give a STORE, or --config or --resume")
 
 
-def _base(store: Path | None, config: Path | None) -> tuple[TrainSettings, Path]:
+def _base(store: str | None, config: Path | None) -> tuple[TrainSettings, Location]:
     """The settings to start from, and the store."""
     if config is None:
         assert store is not None
-        return TrainSettings(), store
+        return TrainSettings(), location(store)
     from framewin.forecast.runs import RUN_FILE, load_run
 
     if config.name != RUN_FILE and not config.is_dir():
         raise ValueError(f"--config must be a run folder or its {RUN_FILE}, got {config}")
     run = load_run(config if config.is_dir() else config.parent)
-    return run.settings, store or run.store
+    return run.settings, run.store if store is None else location(store)
 
 
 def _print_training(report: TrainReport) -> None:

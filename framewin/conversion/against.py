@@ -16,6 +16,7 @@ import numpy as np
 from framewin.conversion.plan import ConversionPlan, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
+from framewin.remote import refuse_url
 from framewin.schema import ClipTable, Int64Array, Progress
 from framewin.stores import Store, open_store
 from framewin.stores.chunked import pieces, usable_cores
@@ -46,6 +47,7 @@ def compare(
         StoreError: The store cannot be read.
         SourceError: The source cannot be read, or is damaged where the store has a frame.
     """
+    refuse_url(store, "framewin fetch it to compare it with its source")
     opened = open_store(store, cache_bytes=0)
     settings = _settings(opened.meta.conversion)
     plan = draft_conversion(source, store, settings, new_dest=False)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from framewin.conversion.clips import (
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import FrameFormatError, SourceError, StoreError
+from framewin.remote import Location, location, refuse_url
 from framewin.schema import ClipTable, FrameFormat, Progress, StoreMeta
 from framewin.sources import is_clip_path
 from framewin.sources.listing import Listing, Skipped, list_frames
@@ -154,7 +155,7 @@ def plan_conversion(
 
 def draft_conversion(
     source: str | Path,
-    dest: str | Path,
+    dest: str | Location,
     settings: ConvertSettings | None = None,
     target: Target | None = None,
     *,
@@ -166,13 +167,22 @@ def draft_conversion(
     A lenient draft leaves damaged files out even where they would stop the conversion. Without
     `new_dest`, the store may be there: it is to be compared.
     """
-    source, dest = Path(source), Path(dest)
+    refuse_url(
+        source, "framewin convert reads files of this machine; framewin fetch brings a store"
+    )
+    source = Path(source)
     settings, target = settings or ConvertSettings(), target or Target()
     if new_dest:
-        module = format_module(dest, target.format)
-        _check_places(source, dest)
+        refuse_url(
+            dest, "framewin convert writes to this machine; convert to a path, then upload it"
+        )
+    # Remote only if it is not new, and not written to.
+    place = cast(Path, location(dest))
+    if new_dest:
+        module = format_module(place, target.format)
+        _check_places(source, place)
     else:
-        module = format_of(dest)
+        module = format_of(place)
     _check_nodata(target, settings)
     options = settings.read_options
     listing = list_frames(source, settings.list_rule, lambda path: is_clip(path, options))
@@ -187,7 +197,7 @@ def draft_conversion(
     empty = StoreMeta(FrameFormat(1, 1, 1, "uint8"), ClipTable.from_frame_numbers(["-"], [[0]]))
     draft = ConversionPlan(
         source,
-        dest,
+        place,
         settings,
         clips=[],
         formats=[],

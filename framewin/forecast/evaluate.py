@@ -35,6 +35,7 @@ from framewin.metrics import (
     Scores,
     bootstrap_skill,
 )
+from framewin.remote import Location, refuse_url
 from framewin.schema import Progress
 from framewin.stores import durable
 
@@ -95,7 +96,7 @@ class EvaluationReport:
     run: Path
     out: Path
     """The folder with metrics.json, metrics.csv, lead_time.png, forecasts and report.html."""
-    store: Path
+    store: Location
     identity: str
     """Of the store."""
     part: str
@@ -185,7 +186,7 @@ class EvaluationReport:
 def evaluate(
     run: str | Path | Run,
     *,
-    store: str | Path | None = None,
+    store: str | Location | None = None,
     part: str = "test",
     thresholds: Sequence[float] = (),
     fss_window: int = FSS_WINDOW,
@@ -220,6 +221,8 @@ def evaluate(
         TrainingError: Windows trained on, no window, or a forecast that is not a number.
         ValueError: A number out of its range.
     """
+    if out is not None:
+        refuse_url(out, "a report is written to this machine, give --out a path")
     run = run if isinstance(run, Run) else load_run(run)
     dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
     _check(part, thresholds, fss_window, batch_size, horizon, seed)
@@ -344,7 +347,7 @@ def _new_path(path: Path) -> Path:
 
 
 def _windows(
-    run: Run, store: str | Path | None, part: str, horizon: int | None
+    run: Run, store: str | Location | None, part: str, horizon: int | None
 ) -> tuple[FrameWindowDataset, str]:
     """The windows to score, and what they are of."""
     dataset = run.dataset(part, store, predict_frames=horizon)

@@ -14,6 +14,7 @@ from framewin.conversion.plan import ConversionPlan, check_formats, draft_conver
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import SourceError, StoreError
+from framewin.remote import Location
 from framewin.schema import StoreMeta
 from framewin.sources.info import STORE_KIND, ReadOptions
 from framewin.stores import SUFFIXES, Store, open_store
@@ -64,7 +65,7 @@ class SourceFrames:
         return frames
 
 
-def open_frames(source: Path, trained_on: Path) -> FramesInTurn:
+def open_frames(source: Path, trained_on: Location) -> FramesInTurn:
     """Open a store, or list what `framewin convert` would, with the settings of another store.
 
     Args:
@@ -112,7 +113,7 @@ def input_windows(
         yield held[offsets]
 
 
-def _opened(trained_on: Path) -> FrameStore:
+def _opened(trained_on: Location) -> FrameStore:
     """A store, or an array that was trained on as it is."""
     if trained_on.suffix == ".npy":
         return open_array(trained_on, cache_bytes=0)

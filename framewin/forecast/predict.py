@@ -20,6 +20,7 @@ from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import forecast, without_nan
 from framewin.metrics import to_unit
 from framewin.optional import require
+from framewin.remote import refuse_url
 from framewin.schema import TIME_UNITS, ClipTable, Int64Array, Progress, StoreMeta
 from framewin.stores import SUFFIXES, durable, format_module
 from framewin.stores.codecs import Layout
@@ -119,6 +120,8 @@ def predict(
     if horizon is not None and horizon < 1:
         raise ValueError(f"horizon must be >= 1, got {horizon}")
     run = run if isinstance(run, Run) else load_run(run)
+    refuse_url(out, "forecasts are written to this machine, give --out a path")
+    refuse_url(source, "framewin fetch brings it to this machine, to forecast from it there")
     out = Path(out)
     kind, write = _writer(out, run)
     frames = open_frames(Path(source), run.store)

@@ -30,6 +30,7 @@ from framewin.dataset import FrameWindowDataset
 from framewin.errors import FormatVersionError, StoreError, TrainingError
 from framewin.forecast.settings import TrainSettings
 from framewin.model_table import MODELS, check_model_name
+from framewin.remote import Location, location
 from framewin.schema import FrameFormat
 from framewin.stores import durable
 from framewin.windows.spec import WindowSpec
@@ -55,7 +56,7 @@ class Run:
 
     folder: Path
     settings: TrainSettings
-    store: Path
+    store: Location
     """The store it was trained on."""
     identity: str
     """Of that store, as it was then."""
@@ -142,7 +143,7 @@ class Run:
     def dataset(
         self,
         part: str | None = "test",
-        store: str | Path | None = None,
+        store: str | Location | None = None,
         *,
         predict_frames: int | None = None,
         cache: str | Path | None = None,
@@ -164,7 +165,7 @@ class Run:
         """
         window: dict[str, Any] = {**self.settings.window, "sample_weight": sample_weight}
         window["predict_frames"] = predict_frames or window["predict_frames"]
-        path = self.store if store is None else Path(store)
+        path = self.store if store is None else location(store)
         # Without the cache, which would be filled twice.
         whole = _opened(path, window)
         window["cache"] = cache
@@ -185,7 +186,7 @@ class Run:
         return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
 
 
-def _opened(path: Path, options: dict[str, Any]) -> FrameWindowDataset:
+def _opened(path: Location, options: dict[str, Any]) -> FrameWindowDataset:
     try:
         return FrameWindowDataset(path, **options)
     except ValueError as exc:
@@ -212,7 +213,7 @@ def load_run(folder: str | Path) -> Run:
         return Run(
             folder=folder,
             settings=settings,
-            store=Path(record["store"]),
+            store=location(record["store"]),
             identity=str(record["identity"]),
             frame_format=_frame_format(record["frame"]),
             model_name=name,

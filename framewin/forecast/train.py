@@ -31,6 +31,7 @@ from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.optional import require
+from framewin.remote import Location, refuse_url
 from framewin.testing import look_ahead
 
 __all__ = [
@@ -84,7 +85,7 @@ class TrainReport:
 
 
 def train(
-    store: str | Path, out: str | Path, settings: TrainSettings, *, say: Say | None = None
+    store: str | Location, out: str | Path, settings: TrainSettings, *, say: Say | None = None
 ) -> TrainReport:
     """Train a predictor on a store and score it on windows that nothing was chosen by.
 
@@ -105,6 +106,7 @@ def train(
             for it or sees what it must predict, or the loss became NaN.
         MissingDependencyError: TensorFlow is not installed.
     """
+    refuse_url(out, "a run is written to this machine, give --out a path")
     devices = _start(settings)
     dataset = _open(store, settings)
     split, parts = _split(dataset, settings)
@@ -272,7 +274,7 @@ def _refuse_a_look_ahead(model: Any, dataset: FrameWindowDataset, settings: Trai
         raise TrainingError(f"{settings.model} is not causal: {ahead}")
 
 
-def _open(store: str | Path, settings: TrainSettings) -> FrameWindowDataset:
+def _open(store: str | Location, settings: TrainSettings) -> FrameWindowDataset:
     """All windows; of a store with no-data pixels, with weights that leave these out."""
     options: dict[str, Any] = {**settings.window, "cache": settings.cache}
     try:

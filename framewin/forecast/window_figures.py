@@ -25,6 +25,7 @@ from framewin.forecast.figures import (
 from framewin.forecast.gif import gif_bytes
 from framewin.forecast.playback import SHOWN_SECONDS
 from framewin.metrics import to_unit
+from framewin.remote import refuse_url
 from framewin.schema import TIME_UNITS, ClipTable
 
 CLIPS_SHOWN = 24
@@ -65,6 +66,7 @@ class WindowPicture:
         Raises:
             SourceError: Another suffix.
         """
+        refuse_url(path, "pictures are written to this machine, give a path")
         path = Path(path)
         if path.suffix.lower() not in SUFFIXES:
             raise SourceError(f"{path} must end in {' or '.join(SUFFIXES)}")

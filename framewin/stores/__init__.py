@@ -10,11 +10,12 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from framewin.errors import StoreError
+from framewin.remote import Location, RemotePath, location
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
 from framewin.stores.chunks import ChunkPlace
 from framewin.stores.codecs import Layout
-from framewin.stores.durable import MARKER
+from framewin.stores.durable import MARKER, tree_bytes
 from framewin.stores.frame_files import FrameFiles
 from framewin.stores.mapped import MappedFrames
 
@@ -27,7 +28,7 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 class Store(Protocol):
     """An opened store."""
 
-    path: Path
+    path: Location
     meta: StoreMeta
     layout: Layout
     chunks: dict[str, np.ndarray]
@@ -40,6 +41,13 @@ class Store(Protocol):
     @property
     def identity(self) -> str:
         """Changes with the store's content: pixels, clips, frame numbers, layout."""
+
+    @property
+    def files(self) -> dict[str, tuple[int, int | None]]:
+        """Name below the store -> size and, where it was recorded, crc32c of each of its files.
+
+        A store that is one file has one, of no name.
+        """
 
     def statistics(self) -> dict[str, np.ndarray] | None:
         """Those of `framewin.schema.STATISTICS`, float64, (num_frames,) each; None without.
@@ -90,32 +98,54 @@ class StoreWriter(Protocol):
         """Release the files that are not of frames; also after a failure."""
 
 
-def open_store(path: str | Path, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:
+def open_store(path: str | Location, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:
     """Open a store that `framewin convert` wrote.
 
     Args:
-        path: A folder of Zarr or a file of HDF5; told apart by what it is, not by its name.
+        path: A folder of Zarr or a file of HDF5, or the URL of one; told apart by what it is, not
+            by its name.
         cache_bytes: Decoded chunks of a compressed store that are kept, in bytes.
 
     Raises:
         StoreError: Nothing there, not a store, or a store that is not whole.
         FormatVersionError: A store of another format version.
     """
-    path = Path(path)
+    if not isinstance(path, RemotePath):
+        path = location(path)
     return cast(Store, format_of(path).open_store(path, cache_bytes=cache_bytes))
 
 
-def format_of(path: Path) -> Any:
+def num_bytes(store: Store) -> int:
+    """Bytes of a store, where it is."""
+    if isinstance(store.path, RemotePath):
+        return sum(size for size, _ in store.files.values())
+    return tree_bytes(store.path)
+
+
+def format_of(path: Location) -> Any:
     """The module that reads what is at this path.
 
     Raises:
         StoreError: Nothing is.
     """
+    if isinstance(path, RemotePath):
+        return _remote_format(path)
     if not path.exists():
         raise StoreError(f"{path} does not exist; expected a store made by framewin convert")
     if path.suffix == ".partial" and (path / MARKER).exists():
         raise StoreError(f"{path} is an unfinished conversion; repeat its command to go on")
     return import_module(FORMATS["zarr" if path.is_dir() else "hdf5"])
+
+
+def _remote_format(path: RemotePath) -> Any:
+    """The same of a URL, asking first for what its name promises."""
+    zarr, hdf5 = (import_module(name) for name in FORMATS.values())
+    there = {zarr: path / zarr.RECORD, hdf5: path}
+    likely = hdf5 if SUFFIXES.get(path.suffix.lower()) == "hdf5" else zarr
+    for module in (likely, hdf5 if likely is zarr else zarr):
+        if there[module].is_file():
+            return module
+    raise StoreError(f"{path} does not exist, or was not made by framewin convert")
 
 
 def format_module(path: Path, name: str | None = None) -> Any:

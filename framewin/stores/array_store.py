@@ -12,6 +12,7 @@ from typing import Any
 
 from framewin.containers import Column, clip_table, open_frames
 from framewin.errors import StoreError
+from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import ChunkedFrames
 from framewin.stores.mapped import MappedFrames
@@ -92,7 +93,7 @@ class ArrayStore:
         )
 
 
-def open_array(path: str | Path, **options: Any) -> ArrayStore:
+def open_array(path: str | Location, **options: Any) -> ArrayStore:
     """Open an array of frames that framewin did not write.
 
     Args:
@@ -103,4 +104,5 @@ def open_array(path: str | Path, **options: Any) -> ArrayStore:
         StoreError: No such file or array, axes that do not fit it, values that are not numbers
             of a known kind, clips that do not fit, or a missing chunk.
     """
-    return ArrayStore(Path(path), **options)
+    refuse_url(path, "arrays that framewin did not write are read from this machine, copy it")
+    return ArrayStore(Path(str(path)), **options)

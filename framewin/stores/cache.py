@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
+from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import durable
 from framewin.stores.chunked import ChunkedFrames, pieces
@@ -37,8 +38,11 @@ _MAX_RECORD_BYTES = 2**12
 class FrameStore(Protocol):
     """What a dataset needs of a store."""
 
-    path: Path
     meta: StoreMeta
+
+    @property
+    def path(self) -> Location:
+        """Where it is."""
 
     @property
     def frames(self) -> MappedFrames | ChunkedFrames:
@@ -94,6 +98,7 @@ def on_disk(
         StoreError: The file holds the frames of another store, or of this one before it was
             changed, or it cannot be written.
     """
+    refuse_url(path, "name a file of this machine to cache the frames in")
     if path.is_dir():
         raise StoreError(f"{path} is a folder; name the file to cache the frames in")
     if not path.parent.is_dir():

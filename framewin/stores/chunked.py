@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +22,16 @@ ReadChunk = Callable[[int], np.ndarray]
 
 Sink = Callable[[int, np.ndarray], None]
 """Takes frames (n, H, W, C) and the row of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """How chunks are read where a request costs more than the bytes that it brings."""
+
+    runs: Callable[[list[int]], list[list[int]]]
+    """Splits increasing chunk numbers into runs, each of which is read by one request."""
+    read_run: Callable[[list[int]], list[np.ndarray]]
+    """Reads and decodes the chunks of a run; called from any thread."""
 
 
 class ChunkedFrames:
@@ -39,6 +50,7 @@ class ChunkedFrames:
         chunk_frames: int,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         workers: int | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
         """Decode nothing yet.
 
@@ -49,6 +61,7 @@ class ChunkedFrames:
             chunk_frames: Frames of a chunk.
             cache_bytes: Decoded chunks that are kept, in bytes; 0 keeps none.
             workers: Threads; by default one per core this process may use.
+            ahead: Reads all chunks that a call lacks at once, in runs instead of one by one.
         """
         if cache_bytes < 0:
             raise ValueError(f"cache_bytes must be >= 0, got {cache_bytes}")
@@ -58,6 +71,7 @@ class ChunkedFrames:
         self._read_chunk = read_chunk
         self._cache = _Cache(cache_bytes)
         self._workers = workers or usable_cores()
+        self._ahead = ahead
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def take(self, rows: Int64Array) -> np.ndarray:
@@ -66,13 +80,14 @@ class ChunkedFrames:
         chunks, which = np.unique(rows // self.chunk_frames, return_inverse=True)
         by_chunk = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[by_chunk], np.arange(len(chunks)), side="right")
+        chunk_of = self._chunk if self._ahead is None else self._read_ahead(chunks).__getitem__
 
         def copy(first: int, end: int) -> None:
             for place in range(first, end):
                 begin = ends[place - 1] if place else 0
                 wanted = by_chunk[begin : ends[place]]
                 chunk = int(chunks[place])
-                out[wanted] = self._chunk(chunk)[rows[wanted] - chunk * self.chunk_frames]
+                out[wanted] = chunk_of(chunk)[rows[wanted] - chunk * self.chunk_frames]
 
         self._in_threads(copy, len(chunks))
         return out
@@ -89,17 +104,19 @@ class ChunkedFrames:
         """
         chunk = self.chunk_frames
 
-        def copy(number: int) -> int:
-            frames = self._read_chunk(number)
-            sink(number * chunk, frames)
-            return number * chunk + len(frames)
+        def copy(run: list[int]) -> int:
+            done = 0
+            for number, frames in zip(run, self._read_run(run), strict=True):
+                sink(number * chunk, frames)
+                done = number * chunk + len(frames)
+            return done
 
         numbers = [np.arange(begin // chunk, -(-end // chunk)) for begin, end in rows]
         wanted = np.unique(np.concatenate(numbers)).tolist()
         # In turns, so that a store of a million chunks does not queue a million tasks.
         with ThreadPoolExecutor(self._workers) as pool:
             for begin, end in pieces(len(wanted), CHUNKS_QUEUED):
-                yield from pool.map(copy, wanted[begin:end])
+                yield from pool.map(copy, self._runs(wanted[begin:end]))
 
     def _in_threads(self, work: Callable[[int, int], None], count: int) -> None:
         """Call work(first, end) on parts of [0, count), side by side if that is worth a switch."""
@@ -109,6 +126,26 @@ class ChunkedFrames:
             return
         bounds = [count * part // parts for part in range(parts + 1)]
         list(self._threads().map(work, bounds[:-1], bounds[1:]))
+
+    def _runs(self, numbers: list[int]) -> list[list[int]]:
+        return (
+            [[number] for number in numbers] if self._ahead is None else self._ahead.runs(numbers)
+        )
+
+    def _read_run(self, run: list[int]) -> list[np.ndarray]:
+        if self._ahead is not None:
+            return self._ahead.read_run(run)
+        return [self._read_chunk(number) for number in run]
+
+    def _read_ahead(self, chunks: Int64Array) -> dict[int, np.ndarray]:
+        """Chunks by number, those that are not in the cache read side by side."""
+        found = {number: self._cache.get(number) for number in chunks.tolist()}
+        runs = self._runs([number for number, frames in found.items() if frames is None])
+        for run, read in zip(runs, self._threads().map(self._read_run, runs), strict=True):
+            for number, frames in zip(run, read, strict=True):
+                self._cache.put(number, frames)
+                found[number] = frames
+        return {number: frames for number, frames in found.items() if frames is not None}
 
     def _threads(self) -> ThreadPoolExecutor:
         # A pool does not survive a fork: its threads are not there in the child.

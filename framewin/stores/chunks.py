@@ -1,29 +1,39 @@
-"""Chunks as they lie in a file: written with a checksum each, and checked when read."""
+"""Chunks as they lie in a file: written with a checksum each, and checked when read.
+
+Whatever is read of a store is read by `read_place`, and the size of a file asked by `size_of`,
+whether the file is on this machine or an object in an object store.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Protocol
 
 import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
+from framewin.remote import Location, RemotePath
 from framewin.schema import StoreMeta
-from framewin.stores.chunked import ChunkedFrames
+from framewin.stores.chunked import ChunkedFrames, ReadAhead
 from framewin.stores.codecs import Layout
 
 MOST_READ_BYTES = 2**30
+RUN_BYTES = 2**22
+"""Most bytes of chunks that one request to an object store brings, unless one chunk has more."""
+GAP_BYTES = 2**16
+"""Of chunks that are not wanted between two that are, which cost less than another request."""
+REQUESTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
     """Where a chunk's bytes are."""
 
-    path: Path
+    path: Location
     offset: int
     nbytes: int
     trailer_bytes: int = 0
@@ -46,6 +56,7 @@ class StoredChunk:
 class ChunkStore(Protocol):
     """What reading a chunk takes of a store."""
 
+    path: Location
     meta: StoreMeta
     layout: Layout
     chunks: dict[str, np.ndarray]
@@ -103,14 +114,13 @@ def compressed_chunks(
     return found
 
 
-def compressed_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
-    """The frames of a store with compressed chunks."""
+def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
+    """The frames of a store that cannot be mapped: its chunks are compressed, or not here."""
     chunk_frames = store.layout.chunk_frames or 1
     num_frames, frame_format = store.meta.clips.num_frames, store.meta.frame_format
 
-    def read_chunk(number: int) -> np.ndarray:
+    def decoded(number: int, data: bytes) -> np.ndarray:
         frames = np.empty((chunk_frames, *frame_format.shape), frame_format.dtype)
-        data = read_checked(store, number)
         try:
             store.decode(data, frames)
         # What it was written as, but not what it claims to be; each codec has errors of its own.
@@ -121,13 +131,90 @@ def compressed_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
             ) from exc
         return frames[: num_frames - number * chunk_frames]
 
+    def read_chunks(run: list[int]) -> list[np.ndarray]:
+        found = read_run(store, run)
+        for number in found.wrong(trailers=False):
+            raise _damaged(store, number)
+        return [decoded(number, found.chunk(number)) for number in run]
+
+    is_remote = isinstance(store.path, RemotePath)
     return ChunkedFrames(
-        read_chunk,
+        lambda number: decoded(number, read_checked(store, number)),
         frame_format,
         num_frames,
         chunk_frames=chunk_frames,
         cache_bytes=cache_bytes,
+        workers=REQUESTS_AT_ONCE if is_remote else None,
+        ahead=ReadAhead(partial(runs, store), read_chunks) if is_remote else None,
     )
+
+
+class ChunkRun:
+    """The bytes of chunks near to one another in a file."""
+
+    def __init__(self, store: ChunkStore, numbers: list[int], begin: int, data: bytes) -> None:
+        self.begin = begin
+        self.data = data
+        self._store = store
+        self._numbers = numbers
+
+    def chunk(self, number: int) -> bytes:
+        """The bytes of a chunk."""
+        place = self._store.place(number)
+        first = place.offset - self.begin
+        return self.data[first : first + place.nbytes]
+
+    def wrong(self, *, trailers: bool) -> list[int]:
+        """Which chunks are not what was written.
+
+        Args:
+            trailers: Whether the checksums behind the chunks count, too.
+        """
+        return [number for number in self._numbers if not self._is_right(number, trailers)]
+
+    def _is_right(self, number: int, trailers: bool) -> bool:
+        place = self._store.place(number)
+        crc32c = int(self._store.chunks["crc32c"][number])
+        data = self.chunk(number)
+        if len(data) != place.nbytes or google_crc32c.value(data) != crc32c:
+            return False
+        end = place.offset + place.nbytes - self.begin
+        trailer = crc32c.to_bytes(4, "little")[: place.trailer_bytes]
+        return not trailers or self.data[end : end + place.trailer_bytes] == trailer
+
+
+def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -> list[list[int]]:
+    """Chunks in runs that are read at once, in the order given.
+
+    Args:
+        store: Says where they are.
+        numbers: Of the chunks.
+        gap_bytes: Most bytes between two chunks of a run.
+    """
+    found: list[list[int]] = []
+    path, begin, end = None, 0, 0
+    for number in numbers:
+        place = store.place(number)
+        last = place.offset + place.nbytes + place.trailer_bytes
+        near = place.path == path and 0 <= place.offset - end <= gap_bytes
+        if near and last - begin <= RUN_BYTES:
+            found[-1].append(number)
+        else:
+            found.append([number])
+            path, begin = place.path, place.offset
+        end = last
+    return found
+
+
+def read_run(store: ChunkStore, numbers: list[int]) -> ChunkRun:
+    """Chunks that lie near to one another; those that are not what was written are read twice."""
+    first, last = store.place(numbers[0]), store.place(numbers[-1])
+    end = last.offset + last.nbytes + last.trailer_bytes
+    place = ChunkPlace(first.path, first.offset, end - first.offset)
+    found = ChunkRun(store, numbers, first.offset, read_place(place))
+    if found.wrong(trailers=True):
+        found = ChunkRun(store, numbers, first.offset, read_place(place))
+    return found
 
 
 def read_checked(store: ChunkStore, number: int) -> bytes:
@@ -140,9 +227,14 @@ def read_checked(store: ChunkStore, number: int) -> bytes:
     data = read_right(place, int(store.chunks["crc32c"][number]))
     if data is not None:
         return data
-    raise StoreError(
-        f"{place.path} is damaged: not what was written in {frame_range(store, number)}; convert "
-        "it again"
+    raise _damaged(store, number)
+
+
+def _damaged(store: ChunkStore, number: int) -> StoreError:
+    path = store.place(number).path
+    again = "upload" if isinstance(path, RemotePath) else "convert"
+    return StoreError(
+        f"{path} is damaged: not what was written in {frame_range(store, number)}; {again} it again"
     )
 
 
@@ -162,6 +254,8 @@ def frame_range(store: ChunkStore, number: int) -> str:
 
 def read_place(place: ChunkPlace) -> bytes:
     """The bytes there, fewer where the file is too short."""
+    if isinstance(place.path, RemotePath):
+        return place.path.read(place.offset, place.offset + place.nbytes)
     # Opened for each chunk: that costs little beside decompressing, and nothing is left open
     # for a fork or a pickle to carry along.
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,3 +272,8 @@ def read_place(place: ChunkPlace) -> bytes:
     finally:
         os.close(descriptor)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def size_of(path: Location) -> int:
+    """Bytes of a file."""
+    return path.size() if isinstance(path, RemotePath) else path.stat().st_size

@@ -137,7 +137,9 @@ class ZarrCodec:
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, C-contiguous, which it must fill."""
-        if self.layout.compression == "zstd":
+        if not self.layout.compressed:
+            _copy(data, out)
+        elif self.layout.compression == "zstd":
             _decode_zstd(data, out)
         elif self.layout.compression == "gzip":
             _inflate(data, out, _GZIP_WINDOW_BITS)
@@ -166,7 +168,9 @@ class Hdf5Codec:
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, C-contiguous, which it must fill."""
-        if self.layout.compression == "zstd":
+        if not self.layout.compressed:
+            _copy(data, out)
+        elif self.layout.compression == "zstd":
             _decode_zstd(data, out)
         elif self.layout.compression == "gzip":
             _inflate(data, out, zlib.MAX_WBITS)
@@ -197,7 +201,10 @@ def _check_size(size: int, out: np.ndarray) -> None:
 
 def _inflate(data: bytes, out: np.ndarray, window_bits: int) -> None:
     # Bounded, since a few bytes may claim to be any number of pixels.
-    pixels = zlib.decompressobj(window_bits).decompress(data, out.nbytes + 1)
+    _copy(zlib.decompressobj(window_bits).decompress(data, out.nbytes + 1), out)
+
+
+def _copy(pixels: bytes, out: np.ndarray) -> None:
     _check_size(len(pixels), out)
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(pixels, np.uint8)
 

@@ -22,7 +22,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -30,6 +29,7 @@ import numpy as np
 
 import framewin
 from framewin.errors import FormatVersionError, StoreError
+from framewin.remote import Location
 from framewin.schema import (
     FORMAT_VERSION,
     STATISTICS,
@@ -254,7 +254,7 @@ def identity(
     return digest.hexdigest()
 
 
-def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
+def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
     """What a store says of itself: its content, its layout and its table of chunks.
 
     Args:
@@ -298,7 +298,7 @@ def read(path: Path, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.nd
     return meta, layout, chunks
 
 
-def check_version(path: Path, settings: Any) -> None:
+def check_version(path: Location, settings: Any) -> None:
     """Refuse what is not a store of a format version that can be read."""
     if not isinstance(settings, dict):
         raise not_ours(path)
@@ -315,7 +315,7 @@ def check_version(path: Path, settings: Any) -> None:
         )
 
 
-def not_ours(path: Path) -> StoreError:
+def not_ours(path: Location) -> StoreError:
     """The error for a file or folder of a known format that framewin did not write."""
     return StoreError(
         f"{path} was not made by framewin convert; name the array with the frames, as in "
@@ -323,7 +323,7 @@ def not_ours(path: Path) -> StoreError:
     )
 
 
-def unreadable(path: Path, exc: Exception) -> StoreError:
+def unreadable(path: Location, exc: Exception) -> StoreError:
     """The error for a store that its library cannot read."""
     reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
     return StoreError(f"{path} is not a store that framewin can read ({reason}); convert it again")

@@ -28,10 +28,11 @@ import numpy as np
 
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
+from framewin.remote import Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames, pieces
-from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
+from framewin.stores.chunks import ChunkPlace, chunked_frames, read_place, size_of
 from framewin.stores.codecs import PLUGIN_FILTERS, Hdf5Codec, Layout
 from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
@@ -281,7 +282,7 @@ class Writer:
 class Hdf5Store:
     """A store, opened for reading from its record."""
 
-    def __init__(self, path: Path, cache_bytes: int) -> None:
+    def __init__(self, path: Location, cache_bytes: int) -> None:
         self.path = path
         self._record = _read_record(path)
         self.meta, self.layout, self.chunks = content.read(path, self._record)
@@ -296,11 +297,16 @@ class Hdf5Store:
     @cached_property
     def frames(self) -> MappedFrames | ChunkedFrames:
         """All frames."""
-        if self.layout.compressed:
-            return compressed_frames(self, self._cache_bytes)
+        if self.layout.compressed or isinstance(self.path, RemotePath):
+            return chunked_frames(self, self._cache_bytes)
         num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
         first_byte = self._ranges[0][0]
         return MappedFrames.of_file(self.path, frame_format, num_frames, offset=first_byte)
+
+    @property
+    def files(self) -> dict[str, tuple[int, int | None]]:
+        """See `Store`."""
+        return {"": (size_of(self.path), None)}
 
     def statistics(self) -> dict[str, np.ndarray] | None:
         """See `Store`."""
@@ -339,7 +345,7 @@ class Hdf5Store:
             raise StoreError(f"{self.path} has chunks outside of the file; convert it again")
 
 
-def open_store(path: Path, *, cache_bytes: int) -> Hdf5Store:
+def open_store(path: Location, *, cache_bytes: int) -> Hdf5Store:
     """See `framewin.stores.open_store`."""
     try:
         return Hdf5Store(path, cache_bytes)
@@ -350,7 +356,7 @@ def open_store(path: Path, *, cache_bytes: int) -> Hdf5Store:
         raise content.unreadable(path, exc) from exc
 
 
-def open_damaged(path: Path) -> Hdf5Store:
+def open_damaged(path: Location) -> Hdf5Store:
     """A store to be verified; HDF5 opens no file that is cut short."""
     return open_store(path, cache_bytes=0)
 
@@ -363,9 +369,9 @@ def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _read_record(path: Path) -> record.Record:
+def _read_record(path: Location) -> record.Record:
     """The record at the end of a store."""
-    if path.stat().st_size == 0:
+    if size_of(path) == 0:
         raise StoreError(f"{path} is empty; expected a store made by framewin convert")
     try:
         return record.read(path)
@@ -373,11 +379,9 @@ def _read_record(path: Path) -> record.Record:
         raise _not_whole(path) from None
 
 
-def _not_whole(path: Path) -> StoreError:
+def _not_whole(path: Location) -> StoreError:
     """The error for a file without a record that is right."""
-    with path.open("rb") as file:
-        is_hdf5 = file.read(len(_SIGNATURE)) == _SIGNATURE
-    if not is_hdf5:
+    if read_place(ChunkPlace(path, 0, len(_SIGNATURE))) != _SIGNATURE:
         return StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
     if record.ends_with_name(path):
         return StoreError(f"{path} is damaged or cut short; convert it again")
@@ -414,7 +418,7 @@ def _chunk_places(frames: Any) -> dict[str, np.ndarray]:
     return {"offset": places[:, 1], "nbytes": places[:, 2]}
 
 
-def _rest_checksum(path: Path, size: int, chunk_ranges: list[tuple[int, int]]) -> int:
+def _rest_checksum(path: Location, size: int, chunk_ranges: list[tuple[int, int]]) -> int:
     """CRC32C of the first `size` bytes of a file that lie in no chunk."""
     checksum = 0
     begin = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from framewin.stores import Store, durable
+from framewin.stores import Store, durable, num_bytes
 from framewin.stores.array_store import ArrayStore
 
 
@@ -55,7 +55,7 @@ def describe(store: Store | ArrayStore) -> StoreInfo:
     layout = None if isinstance(store, ArrayStore) else store.layout
     return StoreInfo(
         path=str(store.path),
-        format="array" if foreign else "zarr" if store.path.is_dir() else "hdf5",
+        format=_format(store),
         clips=len(clips.names),
         frames=clips.num_frames,
         height=frame.height,
@@ -69,7 +69,13 @@ def describe(store: Store | ArrayStore) -> StoreInfo:
         compression=layout.compression if layout else None,
         level=layout.level if layout else None,
         chunk_frames=layout.chunk_frames if layout else None,
-        bytes=durable.tree_bytes(store.path),
+        bytes=durable.tree_bytes(store.path) if isinstance(store, ArrayStore) else num_bytes(store),
         pixel_bytes=store.meta.frame_bytes,
         identity=None if foreign else store.identity,
     )
+
+
+def _format(store: Store | ArrayStore) -> str:
+    if isinstance(store, ArrayStore):
+        return "array"
+    return "hdf5" if "" in store.files else "zarr"

@@ -21,15 +21,15 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
+from framewin.remote import Location
 from framewin.schema import Int64Array
-from framewin.stores.chunks import ChunkPlace, read_place, read_right
+from framewin.stores.chunks import ChunkPlace, read_place, read_right, size_of
 
 PIECE_ROWS = 2**12
 MAX_PIECE_BYTES = 2**27
@@ -83,7 +83,7 @@ class Pieces:
 class Record:
     """A record that was read; its checksum was right."""
 
-    path: Path
+    path: Location
     """The file that it stands in."""
     begin: int
     """Its first byte there."""
@@ -173,14 +173,14 @@ def pack(
     return bytes(pieces) + text + numbers + end
 
 
-def read(path: Path) -> Record:
+def read(path: Location) -> Record:
     """The record at the end of a file.
 
     Raises:
         NotWholeError: There is none, or it is damaged.
         OSError: The file cannot be read.
     """
-    size = path.stat().st_size
+    size = size_of(path)
     end = read_place(ChunkPlace(path, max(0, size - _END.size), _END.size))
     checksum, text_bytes, number_bytes, begin, magic = (
         _END.unpack(end) if len(end) == _END.size else (0, 0, 0, 0, b"")
@@ -212,13 +212,13 @@ def _checked_sizes(record: Record) -> int:
     return total
 
 
-def ends_with_name(path: Path) -> bool:
+def ends_with_name(path: Location) -> bool:
     """Whether a file ends as a record does, damaged or not."""
-    return read_place(ChunkPlace(path, max(0, path.stat().st_size - len(_MAGIC)), 8)) == _MAGIC
+    return read_place(ChunkPlace(path, max(0, size_of(path) - len(_MAGIC)), 8)) == _MAGIC
 
 
 def _columns(
-    path: Path, described: Mapping[str, Any], data: bytes, offset: int
+    path: Location, described: Mapping[str, Any], data: bytes, offset: int
 ) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
     for name, (text, length) in described.items():

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
 
 from framewin.containers import open_frames
 from framewin.errors import StoreError
+from framewin.remote import Location, MissingObjectError, RemotePath, location
 from framewin.schema import Progress, shown_number
-from framewin.stores import Store, content, format_of
+from framewin.stores import Store, content, format_of, num_bytes
 from framewin.stores.chunked import pieces, usable_cores
-from framewin.stores.chunks import MOST_READ_BYTES, ChunkPlace
-from framewin.stores.durable import tree_bytes
+from framewin.stores.chunks import (
+    MOST_READ_BYTES,
+    REQUESTS_AT_ONCE,
+    ChunkPlace,
+    read_run,
+    runs,
+    size_of,
+)
 
 CHUNKS_PER_TASK = 64
 READ_BYTES = 2**24
@@ -31,7 +38,7 @@ READ_BYTES = 2**24
 class VerifyReport:
     """What a check of a store found."""
 
-    path: Path
+    path: Location
     frames: int
     num_bytes: int
     """That were checked."""
@@ -41,22 +48,25 @@ class VerifyReport:
 
 
 def verify(
-    path: str | Path,
+    path: str | Location,
     *,
     quick: bool = False,
     full: bool = False,
     workers: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
     """Check every byte of a store.
 
     Args:
-        path: A store made by `framewin convert`.
+        path: A store made by `framewin convert`, or its URL; then all of it is transferred, and
+            what lies beside it is not looked for.
         quick: Leave the frames out: are all files there, of the right size, and is every byte
             that stands beside the frames right?
         full: Then also read all of it through the library of its format, zarr or h5py, as
-            others do, and compare.
-        workers: Reading threads; by default one per core this process may use.
+            others do, and compare; not of a URL.
+        workers: Reading threads; by default one per core this process may use, or 16 of a URL.
+        storage_options: Of a URL; see `FrameWindowDataset`.
         progress: Called with (frames done, frames in all); frames count twice with `full`.
 
     Raises:
@@ -71,7 +81,10 @@ def verify(
     if quick and full:
         raise ValueError("quick and full are two ways to verify; give one of them")
     started = time.perf_counter()
-    path = Path(path)
+    path = location(path, storage_options)
+    remote = isinstance(path, RemotePath)
+    if full and remote:
+        raise ValueError(f"full reads by zarr or h5py, not from {path}; framewin fetch it first")
     store = cast(Store, format_of(path).open_damaged(path))
     frames = store.meta.clips.num_frames
 
@@ -79,7 +92,10 @@ def verify(
         if progress is not None:
             progress(done, frames * (2 if full else 1))
 
-    damaged = [] if quick else _damaged_chunks(store, workers or usable_cores(), shown)
+    damaged: list[int] = []
+    if not quick:
+        find = _damaged_remotely if remote else _damaged_chunks
+        damaged = find(store, workers or (REQUESTS_AT_ONCE if remote else usable_cores()), shown)
     damage = [*_ranges(store, damaged), *store.check_rest()]
     # Only then, since libraries may hang on damage.
     if full and not damage:
@@ -93,12 +109,12 @@ def verify(
         path=path,
         frames=frames,
         damage=damage,
-        num_bytes=max(0, tree_bytes(path) - unread),
+        num_bytes=max(0, num_bytes(store) - unread),
         seconds=time.perf_counter() - started,
     )
 
 
-def refuse_damage(path: str | Path) -> None:
+def refuse_damage(path: str | Location) -> None:
     """Check every byte of a store.
 
     Raises:
@@ -108,6 +124,25 @@ def refuse_damage(path: str | Path) -> None:
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
         raise StoreError(f"{path} is damaged: {damage[0]}{more}; convert it again")
+
+
+def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) -> list[int]:
+    """The same as `_damaged_chunks`, in requests for many chunks."""
+
+    def wrong(run: list[int]) -> list[int]:
+        try:
+            return read_run(store, run).wrong(trailers=True)
+        except MissingObjectError:
+            return run
+
+    all_runs = runs(store, list(range(len(store.chunks["crc32c"]))))
+    chunk_frames, num_frames = store.layout.chunk_frames or 1, store.meta.clips.num_frames
+    damaged: list[int] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for run, found in zip(all_runs, pool.map(wrong, all_runs), strict=True):
+            damaged += found
+            shown(min((run[-1] + 1) * chunk_frames, num_frames))
+    return damaged
 
 
 def _damaged_chunks(store: Store, workers: int, shown: Callable[[int], None]) -> list[int]:
@@ -143,14 +178,14 @@ def _is_there(place: ChunkPlace) -> bool:
     """Whether a file is as long as it must be to hold a chunk."""
     if place.offset < 0 or place.nbytes < 0 or not place.path.is_file():
         return False
-    return place.offset + place.nbytes + place.trailer_bytes <= place.path.stat().st_size
+    return place.offset + place.nbytes + place.trailer_bytes <= size_of(place.path)
 
 
 def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
     """Whether the bytes of a chunk, and the checksum behind it, are those that were written."""
     part = buffer[: place.nbytes + place.trailer_bytes]
     found = 0
-    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(cast(Path, place.path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         # The system reads no more than 2 GiB at once.
         while read := os.preadv(
@@ -169,7 +204,7 @@ def _is_right(place: ChunkPlace, checksum: int, buffer: np.ndarray) -> bool:
 
 def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
     """Read frames and tables as others do; yields a line for each difference."""
-    others = open_frames(store.path, array="frames", axes="tyxc")
+    others = open_frames(cast(Path, store.path), array="frames", axes="tyxc")
     num_frames = store.meta.clips.num_frames
     statistics = store.statistics()
     tables = content.tables(store.meta) | {"chunks": store.chunks}

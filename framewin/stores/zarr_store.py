@@ -26,10 +26,11 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import FramewinError, StoreError
+from framewin.remote import Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames
-from framewin.stores.chunks import ChunkPlace, compressed_frames, read_place
+from framewin.stores.chunks import ChunkPlace, chunked_frames, read_place, size_of
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
@@ -204,8 +205,8 @@ class Writer:
 class ZarrStore:
     """A store, opened for reading from its record."""
 
-    def __init__(self, path: Path, cache_bytes: int, *, whole: bool) -> None:
-        """Read the record; with `whole`, check that all files are there."""
+    def __init__(self, path: Location, cache_bytes: int, *, whole: bool) -> None:
+        """Read the record; with `whole`, check that all files are there, but for remote ones."""
         self.path = path
         self._record = _read_record(path)
         self.meta, self.layout, self.chunks = content.read(path, self._record)
@@ -215,17 +216,25 @@ class ZarrStore:
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
         self._cache_bytes = cache_bytes
         self._check_names()
-        if whole:
+        if whole and not isinstance(path, RemotePath):
+            # A request for each file; of remote ones every chunk is checked when it is read.
             self._check_sizes()
+        if whole:
             self._check_shards()
 
     @cached_property
     def frames(self) -> MappedFrames | ChunkedFrames:
         """All frames."""
-        if self.layout.compressed:
-            return compressed_frames(self, self._cache_bytes)
+        if self.layout.compressed or isinstance(self.path, RemotePath):
+            return chunked_frames(self, self._cache_bytes)
         shard = self.path / shard_name(0)
         return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
+
+    @property
+    def files(self) -> dict[str, tuple[int, int | None]]:
+        """See `Store`."""
+        listed = {name: (size or 0, crc32c) for name, (size, crc32c) in self._files.items()}
+        return {RECORD: (size_of(self._record.path), None), **listed}
 
     def statistics(self) -> dict[str, np.ndarray] | None:
         """See `Store`."""
@@ -261,7 +270,7 @@ class ZarrStore:
         if not path.is_file():
             return False
         expected = shard_index(self.layout, self.chunks, self.meta, shard)
-        offset = max(0, path.stat().st_size - len(expected))
+        offset = max(0, size_of(path) - len(expected))
         found = read_place(ChunkPlace(path, offset, len(expected)))
         return found == expected
 
@@ -281,7 +290,7 @@ class ZarrStore:
         """Refuse a store of which a file is missing or of another size."""
         for name, (size, _) in self._files.items():
             path = self.path / name
-            found = path.stat().st_size if path.is_file() else 0
+            found = size_of(path) if path.is_file() else 0
             if found != size:
                 raise StoreError(
                     f"{path} has {found} bytes, expected {size}; the store is damaged, "
@@ -322,22 +331,23 @@ class ZarrStore:
         return int(ends[-1])
 
 
-def open_store(path: Path, *, cache_bytes: int) -> ZarrStore:
+def open_store(path: Location, *, cache_bytes: int) -> ZarrStore:
     """See `framewin.stores.open_store`."""
     with _one_error(path):
         return ZarrStore(path, cache_bytes, whole=True)
 
 
-def open_damaged(path: Path) -> ZarrStore:
+def open_damaged(path: Location) -> ZarrStore:
     """A store to be verified: its files may be missing or of another size."""
     with _one_error(path):
         return ZarrStore(path, 0, whole=False)
 
 
-def _read_record(path: Path) -> record.Record:
+def _read_record(path: Location) -> record.Record:
     """The record of a store, or the reason why there is none."""
     for name in _FORMAT_2_FILES:
-        if (path / name).exists():
+        # Of a remote one, others are not asked what they see.
+        if not isinstance(path, RemotePath) and (path / name).exists():
             raise StoreError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
                 'array with the frames, as in FrameWindowDataset(path, array="data")'
@@ -355,7 +365,7 @@ def _read_record(path: Path) -> record.Record:
 
 
 @contextmanager
-def _one_error(path: Path) -> Iterator[None]:
+def _one_error(path: Location) -> Iterator[None]:
     try:
         yield
     except FramewinError:
@@ -434,16 +444,18 @@ def _list_files(root: Path) -> dict[str, list[int | None]]:
     return found
 
 
-def _changed_files(root: Path, listed: dict[str, list[int | None]]) -> Iterator[str]:
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if not path.is_dir() and name not in (RECORD, *listed):
-            yield f"{path} does not belong to the store"
+def _changed_files(root: Location, listed: dict[str, list[int | None]]) -> Iterator[str]:
+    # Object stores are not listed: some cannot be.
+    if isinstance(root, Path):
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(root).as_posix()
+            if not path.is_dir() and name not in (RECORD, *listed):
+                yield f"{path} does not belong to the store"
     for name, (size, checksum) in listed.items():
-        path = root / name
-        if not path.is_file():
-            yield f"{path} is missing"
-        elif path.stat().st_size != size:
-            yield f"{path} has {path.stat().st_size} bytes, expected {size}"
-        elif checksum is not None and google_crc32c.value(path.read_bytes()) != checksum:
-            yield f"{path} was changed"
+        file = root / name
+        if not file.is_file():
+            yield f"{file} is missing"
+        elif size_of(file) != size:
+            yield f"{file} has {size_of(file)} bytes, expected {size}"
+        elif checksum is not None and google_crc32c.value(file.read_bytes()) != checksum:
+            yield f"{file} was changed"

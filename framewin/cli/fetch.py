@@ -1,0 +1,63 @@
+"""`framewin fetch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framewin.cli.output import (
+    BYTES,
+    StorageOption,
+    print_rows,
+    show_progress,
+    size_text,
+    storage_options,
+    usage_errors,
+)
+
+INTERRUPTED_EXIT = 130
+
+
+def fetch(
+    url: Annotated[str, typer.Argument(help="Store: s3://, gs://, http:// or https://.")],
+    dest: Annotated[Path, typer.Argument(help="Store to make on this machine.")],
+    storage_option: StorageOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Requests at a time.", show_default="16")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew, whatever an interrupted fetch left.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Bring a store to this machine, and verify every byte; repeat it to go on after a stop."""
+    from framewin.stores.fetch import fetch as run_fetch
+
+    try:
+        with usage_errors(), show_progress("fetching", quiet, unit=BYTES) as progress:
+            report = run_fetch(
+                url,
+                dest,
+                storage_options=storage_options(storage_option),
+                workers=workers,
+                restart=restart,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print(
+            "framewin: stopped; what is done is kept, repeat the command to go on", file=sys.stderr
+        )
+        raise typer.Exit(INTERRUPTED_EXIT) from None
+    rate = size_text((report.num_bytes - report.kept_bytes) / report.seconds)
+    rows = [
+        ("store", str(report.path)),
+        ("from", report.url),
+        ("bytes", size_text(report.num_bytes)),
+        ("time", f"{report.seconds:.2f} s, {rate}/s, every byte verified"),
+    ]
+    if report.kept_bytes:
+        rows.append(("kept", f"{size_text(report.kept_bytes)} that were there already"))
+    print_rows(rows)

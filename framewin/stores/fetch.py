@@ -1,0 +1,302 @@
+"""Bringing a store from an object store to this machine, whole.
+
+It is built like a conversion, in `DST.partial`, and renamed when every byte of it was verified. A
+store consists of parts: runs of chunks, whose checksums stand in its record; files with a checksum
+there; and the rest, which is little. A fetch that is repeated checks the parts that are there and
+asks for those that are not right, so nothing needs to be remembered but what is fetched.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import google_crc32c
+
+from framewin.errors import StoreError
+from framewin.remote import MissingObjectError, RemotePath, location, refuse_url
+from framewin.schema import Progress
+from framewin.stores import Store, durable, format_of, num_bytes
+from framewin.stores.chunked import pieces
+from framewin.stores.chunks import (
+    REQUESTS_AT_ONCE,
+    RUN_BYTES,
+    ChunkPlace,
+    ChunkRun,
+    frame_range,
+    read_place,
+    runs,
+)
+from framewin.stores.verify import verify
+
+BLOCK_BYTES = 512
+"""Unit in which file systems say what a file takes."""
+TRIES = 2
+"""How often bytes are asked for that are not what the record says."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReport:
+    """A store that was fetched."""
+
+    path: Path
+    url: str
+    num_bytes: int
+    """Of the store."""
+    kept_bytes: int
+    """That an interrupted fetch had brought before."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Bytes [begin, end) of a file of the store."""
+
+    file: str
+    begin: int
+    end: int
+    check: Callable[[bytes], str] | None = None
+    """What of the bytes is not what was written, in words; None where the record has no checksum of
+    these alone."""
+
+
+def fetch(
+    url: str,
+    dest: str | Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Bring a store to this machine, verify every byte of it, and put it in its place.
+
+    An interrupted fetch goes on when it is repeated: what is there is checked against the
+    checksums of the store's record, and kept.
+
+    Args:
+        url: Of a store, as for `FrameWindowDataset`.
+        dest: The store to make.
+        storage_options: As for `FrameWindowDataset`.
+        workers: Requests at a time; by default 16.
+        restart: Begin anew, whatever an interrupted fetch has left.
+        progress: Called with (bytes done, bytes in all).
+
+    Raises:
+        StoreError: No store there, or it cannot be read, is damaged, or has changed; `dest`
+            exists, is being made by another process, or there is too little room.
+        ValueError: No URL.
+        MissingDependencyError: obstore is not installed.
+    """
+    started = time.perf_counter()
+    source = location(url, storage_options)
+    if not isinstance(source, RemotePath):
+        raise ValueError(
+            f"fetch takes the URL of a store, such as s3://bucket/clips.zarr, got {url}"
+        )
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be >= 1, got {workers}")
+    refuse_url(dest, "a store is fetched to this machine, give a path")
+    dest = Path(dest)
+    _check_dest(dest)
+    store = cast(Store, format_of(source).open_store(source, cache_bytes=0))
+    try:
+        with durable.building(dest) as site:
+            resumed = _begin(site, store, restart=restart)
+            root = site.frames / durable.STORE
+            _make_files(root, store)
+            kept = _bring(store, root, resumed, workers or REQUESTS_AT_ONCE, progress)
+            _check_whole(store, root)
+            durable.move(root, site.store)
+    except OSError as exc:
+        raise StoreError(
+            f"{dest} cannot be written: {exc.strerror or exc}; what was fetched is kept, repeat "
+            "the command to go on"
+        ) from exc
+    return FetchReport(
+        dest, str(source), num_bytes(store), kept, seconds=time.perf_counter() - started
+    )
+
+
+def _check_dest(dest: Path) -> None:
+    if dest.exists() or dest.is_symlink():
+        durable.sweep(dest)
+        raise StoreError(f"{dest} exists already; remove it or choose another name")
+    if not dest.absolute().parent.is_dir():
+        raise StoreError(f"{dest.parent} is not a folder; make it first")
+
+
+def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
+    """Take up what is there, or begin anew; returns whether something is there."""
+    sizes = {name: size for name, (size, _) in store.files.items()}
+    plan = {"fetch": {"identity": store.identity, "files": sizes}}
+    previous = site.plan()
+    site.keep = previous is not None
+    previous = None if restart else previous
+    if previous is not None and "fetch" not in previous:
+        raise StoreError(
+            f"{site.folder} holds another unfinished work than a fetch; repeat its command to go "
+            "on with it, or use --restart to begin anew"
+        )
+    if previous is not None and previous != plan:
+        raise StoreError(
+            f"{store.path} is not the store that {site.folder} holds a part of: it has changed, "
+            "or is another; use --restart to begin anew"
+        )
+    resumed = previous is not None
+    _check_space(site, store, there=_taken(site.frames) if resumed else 0)
+    site.begin(plan, resume=resumed)
+    site.keep = True
+    return resumed
+
+
+def _taken(folder: Path) -> int:
+    """Bytes that files below a folder take on disk."""
+    return sum(path.stat().st_blocks * BLOCK_BYTES for path in folder.rglob("*") if path.is_file())
+
+
+def _check_space(site: durable.Site, store: Store, there: int) -> None:
+    needed = num_bytes(store) - there
+    folder = site.dest.absolute().parent
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise StoreError(
+            f"{site.dest} needs {needed:,} bytes but {folder} has {free:,} bytes free; make room "
+            "or choose another disk"
+        )
+
+
+def _make_files(root: Path, store: Store) -> None:
+    """Every file of the store in its size, with what an interrupted fetch has brought."""
+    for name, (size, _) in store.files.items():
+        path = root / name if name else root
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.DataFile(path, size).close()
+
+
+def _bring(store: Store, root: Path, resumed: bool, workers: int, progress: Progress | None) -> int:
+    """Fetch all parts that are not there; returns how many bytes were."""
+    total, done, kept = num_bytes(store), 0, 0
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-fetch")
+    try:
+        futures: dict[Future[bool], _Part] = {
+            pool.submit(_bring_part, store, root, part, resumed): part for part in _parts(store)
+        }
+        for future in as_completed(futures):
+            part = futures[future]
+            size = part.end - part.begin
+            kept += size if future.result() else 0
+            done += size
+            if progress is not None:
+                progress(done, total)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return kept
+
+
+def _bring_part(store: Store, root: Path, part: _Part, resumed: bool) -> bool:
+    """Fetch and write a part; whether it was there already."""
+    size = part.end - part.begin
+    if resumed and part.check is not None:
+        place = ChunkPlace(_file(root, part), part.begin, size)
+        if not part.check(read_place(place)):
+            return True
+    data = _fetched(store, part)
+    file = durable.DataFile(_file(root, part))
+    try:
+        file.write_at(data, part.begin)
+    finally:
+        file.close()
+    return False
+
+
+def _file(root: Path, part: _Part) -> Path:
+    return root / part.file if part.file else root
+
+
+def _fetched(store: Store, part: _Part) -> bytes:
+    """The bytes of a part, which are those of the record where it has a checksum of them."""
+    path = cast(RemotePath, store.path / part.file if part.file else store.path)
+    wrong = ""
+    for _ in range(TRIES):
+        try:
+            data = path.read(part.begin, part.end)
+        except MissingObjectError:
+            _check_same(store)
+            raise StoreError(f"{path} is missing; upload the store again") from None
+        wrong = f"bytes {part.begin:,} to {part.end:,}"
+        if len(data) == part.end - part.begin:
+            wrong = part.check(data) if part.check is not None else ""
+        if not wrong:
+            return data
+    _check_same(store)
+    raise StoreError(f"{path} is damaged: not what was written in {wrong}; upload the store again")
+
+
+def _check_same(store: Store) -> None:
+    """Refuse a store that was replaced by another since it was opened."""
+    again = location(cast(RemotePath, store.path))
+    found = cast(Store, format_of(again).open_store(again, cache_bytes=0))
+    if found.identity != store.identity:
+        raise StoreError(f"{store.path} changed while it was fetched; use --restart to begin anew")
+
+
+def _parts(store: Store) -> Iterator[_Part]:
+    """All bytes of the store, each in one part."""
+    chunk_parts = _chunk_parts(store)
+    for name, (size, crc32c) in store.files.items():
+        if crc32c is not None:
+            yield _Part(name, 0, size, _has_checksum(size, crc32c))
+            continue
+        begin = 0
+        for part in [*chunk_parts.pop(name, []), _Part(name, size, size)]:
+            for first, last in pieces(part.begin - begin, RUN_BYTES):
+                yield _Part(name, begin + first, begin + last)
+            if part.end > part.begin:
+                yield part
+            begin = part.end
+
+
+def _chunk_parts(store: Store) -> dict[str, list[_Part]]:
+    """Runs of chunks, by file, in the order in which they lie there."""
+    numbers = list(range(len(store.chunks["crc32c"])))
+    names = {store.path / name if name else store.path: name for name in store.files}
+    found: dict[str, list[_Part]] = {}
+    for run in runs(store, numbers, gap_bytes=0):
+        first, last = store.place(run[0]), store.place(run[-1])
+        end = last.offset + last.nbytes + last.trailer_bytes
+        name = names[first.path]
+        part = _Part(name, first.offset, end, _has_chunks(store, run, first.offset))
+        found.setdefault(name, []).append(part)
+    for parts in found.values():
+        parts.sort(key=lambda part: part.begin)
+    return found
+
+
+def _has_checksum(size: int, crc32c: int) -> Callable[[bytes], str]:
+    return lambda data: "" if google_crc32c.value(data) == crc32c else f"bytes 0 to {size:,}"
+
+
+def _has_chunks(store: Store, run: list[int], begin: int) -> Callable[[bytes], str]:
+    def wrong(data: bytes) -> str:
+        found = ChunkRun(store, run, begin, data).wrong(trailers=True)
+        return frame_range(store, found[0]) if found else ""
+
+    return wrong
+
+
+def _check_whole(store: Store, root: Path) -> None:
+    """Refuse a store of which any byte is not what was written."""
+    damage = verify(root).damage
+    if damage:
+        more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
+        told = damage[0].replace(str(root), str(store.path))
+        raise StoreError(
+            f"{store.path} is damaged, or changed while it was fetched: {told}{more}; upload it "
+            "again"
+        )
