@@ -50,12 +50,14 @@ def seed_key(seed: int) -> tuple[int, int, int]:
 
 
 def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
-    """The cipher key of an epoch: three numbers in [0, 2**32).
+    """The cipher key of an epoch: three numbers in [0, 2**32)."""
+    return derived_key(seed_key(seed), epoch)
 
-    They are the lower halves of the enciphered numbers 3 * epoch, + 1 and + 2.
-    """
-    numbers = KEY_PARTS * epoch + np.arange(KEY_PARTS)
-    mixed = permute(numbers, seed_key(seed), KEY_MAX_INDEX, rounds=KEY_ROUNDS)
+
+def derived_key(key: tuple[int, int, int], number: int) -> tuple[int, int, int]:
+    """Another key for each number >= 0: the lower halves of 3 * number, + 1 and + 2, enciphered."""
+    numbers = KEY_PARTS * number + np.arange(KEY_PARTS)
+    mixed = permute(numbers, key, KEY_MAX_INDEX, rounds=KEY_ROUNDS)
     first, second, third = (int(part) % 2**32 for part in mixed)
     return first, second, third
 
@@ -81,13 +83,17 @@ class EpochOrder:
 
     def windows(self, epoch: int, positions: Int64Array) -> Int64Array:
         """The windows at positions in [0, num_windows) of an epoch >= 0, same shape."""
-        key = epoch_key(self.seed, epoch)
-        max_index = cipher_max_index(self.num_windows)
-        found = permute(positions, key, max_index)
-        outside = found >= self.num_windows
-        if outside.any():
-            found[outside] = permute(found[outside], key, max_index)
-        return found
+        return permuted(positions, epoch_key(self.seed, epoch), self.num_windows)
+
+
+def permuted(indices: Int64Array, key: tuple[int, int, int], count: int) -> Int64Array:
+    """A permutation of [0, count), the one of a key, at some indices; same shape."""
+    max_index = cipher_max_index(count)
+    found = permute(indices, key, max_index)
+    outside = found >= count
+    if outside.any():
+        found[outside] = permute(found[outside], key, max_index)
+    return found
 
 
 def permute(
