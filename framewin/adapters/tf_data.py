@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from framewin.adapters.batches import element
+from framewin.adapters.read_ahead import ReadAhead, start
 from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
 from framewin.metrics import FULL_SCALE
@@ -48,6 +50,7 @@ def to_tf_dataset(
     augment: Any = None,
     input_name: str | None = None,
     prefetch: int = 2,
+    read_ahead: int = 0,
     start_epoch: int = 0,
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
@@ -89,6 +92,8 @@ def to_tf_dataset(
         input_name: Gives `{input_name: inputs}` instead of inputs, for a model whose inputs have
             names.
         prefetch: Batches made ready ahead of the training step.
+        read_ahead: Batches whose frames a thread asks the system for, ahead of those being made:
+            for a store that is not in the page cache. None, 0, where it is. Mapped frames only.
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
             pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
@@ -126,10 +131,16 @@ def to_tf_dataset(
     choose = _chooser(schedule)
     change = None if augment is None else augmenter(augment, dataset, seed)
     num_batches = schedule.num_batches
+    ahead = ReadAhead(dataset, schedule, read_ahead)
+    count_step = (
+        _step_counter(ahead, start_epoch * num_batches + start_step) if read_ahead else None
+    )
 
     @tf.autograph.experimental.do_not_convert
     def load(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         windows, draws, *resets = choose(epoch, step)
+        if count_step is not None:
+            count_step(epoch["number"] * num_batches + step)
         inputs, targets = read(windows)
         if change is not None:
             joined = tf.concat([inputs, targets], axis=1)
@@ -163,6 +174,26 @@ def to_tf_dataset(
     elif cardinality == num_batches:
         batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     return batches.prefetch(prefetch).with_options(_options())
+
+
+def _step_counter(ahead: ReadAhead, first: int) -> Callable[[tf.Tensor], None]:
+    """Counts in the graph which batch is being made, for a thread that asks for coming ones.
+
+    The thread ends when nothing holds the counter any more.
+    """
+    with tf.device("CPU"):
+        begun = tf.Variable(first, dtype=tf.int64, trainable=False)
+    known = weakref.ref(begun)
+
+    def steps_done() -> int | None:
+        variable = known()
+        return None if variable is None else int(variable.numpy())
+
+    def count(step: tf.Tensor) -> None:
+        begun.assign(step)
+
+    start(ahead, steps_done)
+    return count
 
 
 ReadWindows = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]

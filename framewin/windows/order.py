@@ -54,6 +54,7 @@ def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
     return derived_key(seed_key(seed), epoch)
 
 
+@lru_cache(maxsize=64)
 def derived_key(key: tuple[int, int, int], number: int) -> tuple[int, int, int]:
     """Another key for each number >= 0: the lower halves of 3 * number, + 1 and + 2, enciphered."""
     numbers = KEY_PARTS * number + np.arange(KEY_PARTS)

@@ -124,7 +124,10 @@ class BatchSchedule:
         Raises:
             IndexError: No such step.
         """
-        positions = self.positions(step)
+        return self.windows_at(epoch, self.positions(step))
+
+    def windows_at(self, epoch: int, positions: Int64Array) -> Int64Array:
+        """Windows at places in the order of an epoch, same shape."""
         if not self.shuffle:
             return positions
         if self.draws is not None:
