@@ -17,6 +17,7 @@ import framewin
 from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
+from framewin.cli.plan import plan
 from framewin.cli.predict import predict
 from framewin.cli.show import show
 from framewin.cli.split import split
@@ -31,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Pack frame folders into mapped stores and train frame predictors from them.",
 )
-for command in (convert, info, verify, show, split, train, evaluate, predict, bench):
+for command in (convert, info, verify, plan, show, split, train, evaluate, predict, bench):
     app.command()(command)
 
 

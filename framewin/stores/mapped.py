@@ -34,8 +34,10 @@ class MappedFrames:
         """(num_frames, H, W, C)."""
         self.rows: np.ndarray | None = None
         """(first_row + num_frames, H, W, C), aligned; None where the offset allows no such view."""
+        self.offset = offset
+        """Byte of the mapping at which the frames begin."""
         self.first_row = 0
-        self._place: tuple[int, int] | None = None
+        self._descriptor: int | None = None
         if offset % TENSOR_ALIGNMENT == 0:
             self.rows = self.array
         elif offset % frame_bytes == 0:
@@ -52,7 +54,7 @@ class MappedFrames:
             mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
             descriptor = os.dup(file.fileno())
         frames = cls(mapping, offset, frame_format, num_frames)
-        frames._place = descriptor, offset
+        frames._descriptor = descriptor
         weakref.finalize(frames, os.close, descriptor)
         return frames
 
@@ -68,11 +70,10 @@ class MappedFrames:
         Of a file that is mapped, a page that is missing is otherwise read when it is touched, one
         place at a time. Frames in memory need nothing.
         """
-        if self._place is not None:
-            descriptor, offset = self._place
+        if self._descriptor is not None:
             size = self.array[0].nbytes
-            first, count = offset + begin * size, (end - begin) * size
-            os.posix_fadvise(descriptor, first, count, os.POSIX_FADV_WILLNEED)
+            first, count = self.offset + begin * size, (end - begin) * size
+            os.posix_fadvise(self._descriptor, first, count, os.POSIX_FADV_WILLNEED)
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,) give (n, H, W, C)."""

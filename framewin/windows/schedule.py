@@ -20,7 +20,7 @@ from framewin.windows.order import EpochOrder
 
 Shuffle = bool | Literal["blocks"]
 """Windows in row order, in a full permutation, or in one that reads the store block by block."""
-BLOCKS = "blocks"
+BLOCKS: Literal["blocks"] = "blocks"
 
 DRAW_LIMIT = order.KEY_MAX_INDEX + 1
 
