@@ -15,6 +15,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from framewin.dataset import FrameWindowDataset
 from framewin.schema import Int64Array
 from framewin.stores import open_store
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, usable_cores
-from framewin.stores.codecs import Layout
+from framewin.stores.codecs import NONE, Layout
 from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockOrder, BlockShape
 from framewin.windows.order import EpochOrder
 from framewin.windows.schedule import BLOCKS, Shuffle
@@ -59,7 +60,7 @@ class ReadCost:
     batch_bytes: int
     """Of `read_bytes`, for a batch."""
     first_seconds: float
-    """Of the first epoch, by disk and decoding, whichever takes longer; at least."""
+    """Of the first epoch, at least: by the disk, or by decoding and copying if that is longer."""
     later_seconds: float
     """Of each epoch after it."""
     whole: bool
@@ -117,6 +118,8 @@ class _Reading:
     """Bytes on the disk over those of pixels."""
     decode_rate: float
     """Pixel bytes a second by all cores; infinite where nothing is decoded."""
+    copy_rate: float
+    """Pixel bytes a second by one core, from memory into batches."""
     memory_bytes: int
     cache_bytes: int
 
@@ -258,7 +261,7 @@ class _Counter:
         disk = round(read * reading.stored_share) if reading.layout.compressed else read
         first = min(disk, stored) if kept else disk
         later = 0 if kept else disk
-        decoding = read / reading.decode_rate
+        work = read / reading.decode_rate + self.window_bytes / reading.copy_rate
         return ReadCost(
             layout=reading.layout.compression,
             shuffle=shuffle,
@@ -267,8 +270,8 @@ class _Counter:
             disk_bytes=first,
             later_disk_bytes=later,
             batch_bytes=read * self.batch_size // len(self.dataset),
-            first_seconds=max(first / self.disk_rate, decoding),
-            later_seconds=max(later / self.disk_rate, decoding),
+            first_seconds=max(first / self.disk_rate, work),
+            later_seconds=max(later / self.disk_rate, work),
             whole=whole,
         )
 
@@ -292,32 +295,44 @@ class _Counter:
 
     def _part(self, reading: _Reading, shuffle: Shuffle) -> int:
         """The same, from a part of the batches."""
-        count = len(self.dataset)
-        wanted = COUNTED_FRAMES // self.window_frames
         if shuffle is True:
             return self._scattered(reading)
-        if shuffle is False:
-            windows = np.arange((count - wanted) // 2, (count + wanted) // 2)
-        else:
-            shape = self.shape(reading)
-            group = min(count, shape.block_windows * shape.group_blocks)
-            # Whole groups from the first on; a group's frames are kept while it is read.
-            positions = np.arange(min(count, max(group, wanted // group * group)))
-            windows = self._order(reading, shuffle, positions)
-        groups = 1 if shuffle is False else max(1, len(windows) // group)
-        read = 0
-        for part in np.array_split(windows, groups):
-            units = np.unique(np.concatenate(self.dataset.index.frame_rows(part), axis=1))
-            read += reading.nbytes(np.unique(units // reading.unit_rows), self.dataset)
-        return round(read * count / len(windows))
+        parts = self._groups(reading) if shuffle == BLOCKS else self._stretch()
+        read = seen = 0.0
+        for windows in parts:
+            rows = np.concatenate(self.dataset.index.frame_rows(windows), axis=1)
+            units = np.unique(rows // reading.unit_rows)
+            kept = self._kept_share(reading, len(units)) if shuffle == BLOCKS else 0.0
+            read += reading.nbytes(units, self.dataset) * (1 - kept)
+            seen += len(windows)
+        return round(read * len(self.dataset) / seen)
+
+    def _stretch(self) -> Iterator[Int64Array]:
+        """Consecutive windows from the middle."""
+        count, wanted = len(self.dataset), COUNTED_FRAMES // self.window_frames
+        yield np.arange((count - wanted) // 2, (count + wanted) // 2)
+
+    def _groups(self, reading: _Reading) -> Iterator[Int64Array]:
+        """The windows of groups, each of which is kept while it is read; at least of one."""
+        count, wanted = len(self.dataset), COUNTED_FRAMES // self.window_frames
+        order = BlockOrder(count, seed=0, shape=self.shape(reading))
+        groups = max(1, order.num_groups * wanted // count)
+        begins = order.group_begins(np.arange(groups + 1)).tolist()
+        for begin, end in pairwise(begins):
+            yield order.windows(0, np.arange(begin, end))
+
+    def _kept_share(self, reading: _Reading, in_use: int) -> float:
+        """Of the store, beside what is in use: the chance that what is read next is there."""
+        units = -(-self.dataset.clips.num_frames // reading.unit_rows)
+        return min(1.0, max(0, reading.capacity(self.frame_bytes) - in_use) / units)
 
     def _scattered(self, reading: _Reading) -> int:
         """Of a full shuffle: what a batch touches, less the share of the store that is kept."""
-        count, units = len(self.dataset), -(-self.dataset.clips.num_frames // reading.unit_rows)
+        count = len(self.dataset)
         sampled = min(count // self.batch_size, SAMPLED_BATCHES) * self.batch_size
         windows = self._order(reading, True, np.arange(sampled))
         touched = [reading.nbytes(each, self.dataset) for each in self._units(reading, windows)]
-        missing = max(0.0, 1 - reading.capacity(self.frame_bytes) / units)
+        missing = 1 - self._kept_share(reading, 0)
         scattered = round(sum(touched) * missing * count / sampled)
         return max(scattered, self._part(reading, False))
 
@@ -364,7 +379,8 @@ def _readings(
         rate = float("inf")
         if layout.compressed and estimate is not None:
             rate = estimate.read_bytes_per_second * usable_cores()
-        return _Reading(layout, stored_share, rate, memory_bytes, cache_bytes)
+        copied = estimates[NONE].read_bytes_per_second
+        return _Reading(layout, stored_share, rate, copied, memory_bytes, cache_bytes)
 
     others = [reading(each.layout, 1 / each.ratio, each) for each in estimates.values()]
     share = 1.0
@@ -405,7 +421,7 @@ def _chosen(
     reasons = [f"layout: least time of an epoch at this disk rate, within 10 % ({seconds})"]
     cache = None
     lacking = f"{_size(pixels)} of frames do not fit into {_size(room)}"
-    if best.layout == "none" and present.layout.compressed:
+    if best.layout == NONE and present.layout.compressed:
         cache = "PATH"
         reasons.append(f"cache: a file of raw frames, decoded once; {lacking}")
     else:
@@ -451,7 +467,7 @@ def _in_memory(present: _Reading, others: list[_Reading], pixels: int) -> dict[s
 
 
 def _layout_name(name: str) -> str:
-    return "raw" if name == "none" else name
+    return "raw" if name == NONE else name
 
 
 def _shuffle_name(shuffle: Shuffle) -> str:

@@ -113,10 +113,11 @@ def test_little_memory_reads_frames_again(make_store: MakeClips) -> None:
     assert unshuffled.read_bytes == 3000 * PAGE
     # A window's frames are there by chance, with 600 of 3000 frames in memory.
     assert 0.7 < full.amplification < 0.9
-    # A block of n windows needs n + 9 frames, a window has 10.
+    # A block of n windows needs n + 9 frames, a window has 10; a tenth of the store is there from
+    # groups before.
     n, groups = found.shuffle_blocks.block_windows, found.shuffle_blocks.group_blocks
     assert (n, groups) == (8, 17)
-    assert blocks.amplification == pytest.approx((n + 9) / (10 * n), rel=0.1)
+    assert blocks.amplification == pytest.approx(0.9 * (n + 9) / (10 * n), rel=0.05)
     assert full.later_disk_bytes == full.read_bytes
     assert full.later_seconds == pytest.approx(full.read_bytes / 1e6)
 
@@ -127,14 +128,14 @@ def test_a_part_of_the_batches_tells_as_much(
 ) -> None:
     """Scaled counts of a part are near those of the whole epoch."""
     converted = {"compression": "zstd", "chunk_frames": 5} if compressed else {}
-    store = make_store({"a": range(4000)}, shape=(64, 64, 1), converted=converted)
-    options = {"memory_bytes": 800 * PAGE, "cache_bytes": 800 * PAGE}
+    store = make_store({"a": range(2500)}, shape=(64, 64, 1), converted=converted)
+    options = {"memory_bytes": 600 * PAGE, "cache_bytes": 300 * PAGE}
     whole = plan(store, **options).costs
-    monkeypatch.setattr(planning, "COUNTED_FRAMES", 10_000)
+    monkeypatch.setattr(planning, "COUNTED_FRAMES", 12_000)
     for part, all_of_it in zip(plan(store, **options).costs, whole, strict=True):
         assert all_of_it.whole
         assert not part.whole
-        assert part.read_bytes == pytest.approx(all_of_it.read_bytes, rel=0.12)
+        assert part.read_bytes == pytest.approx(all_of_it.read_bytes, rel=0.08)
 
 
 def test_advice_by_memory_and_disk(make_store: MakeClips, packed: Path) -> None:

@@ -132,9 +132,7 @@ def _short_permutation(key: tuple[int, int, int], max_index: int, rounds: int) -
 
     All walks are made at once, twice as far in each round.
     """
-    blocks = np.arange(1 << 2 * SHORTEST_WORD_BITS, dtype=np.uint64)
-    round_keys = _round_keys(key, SHORTEST_WORD_BITS, rounds)
-    reached = _encipher(blocks, round_keys, SHORTEST_WORD_BITS).astype(np.int64)
+    reached = _all_short_blocks(_round_keys(key, SHORTEST_WORD_BITS, rounds))
     while (reached[: max_index + 1] > max_index).any():
         walking = np.flatnonzero(reached > max_index)
         reached[walking] = reached[reached[walking]]
@@ -160,6 +158,19 @@ def _mix64(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
+
+
+def _all_short_blocks(round_keys: list[np.uint64]) -> Int64Array:
+    """`_encipher` of every block of the shortest kind, whose words are bytes: by a table."""
+    blocks = np.arange(1 << 2 * SHORTEST_WORD_BITS, dtype=np.int64)
+    left, right = (blocks >> SHORTEST_WORD_BITS).astype(np.uint8), blocks.astype(np.uint8)
+    # The left word of blocks below 256 is 0, so one round of them gives the right word, turned.
+    words = np.arange(1 << SHORTEST_WORD_BITS, dtype=np.uint64)
+    turned = _encipher(words, [np.uint64(0)], SHORTEST_WORD_BITS).astype(np.uint8)
+    for round_key in round_keys:
+        left, right = right, left ^ turned[right] ^ np.uint8(round_key)
+    enciphered: Int64Array = left.astype(np.int64) << SHORTEST_WORD_BITS | right
+    return enciphered
 
 
 def _encipher(blocks: np.ndarray, round_keys: list[np.uint64], word_bits: int) -> np.ndarray:
