@@ -129,7 +129,7 @@ def test_a_part_of_the_batches_tells_as_much(
     """Scaled counts of a part are near those of the whole epoch."""
     converted = {"compression": "zstd", "chunk_frames": 5} if compressed else {}
     store = make_store({"a": range(2500)}, shape=(64, 64, 1), converted=converted)
-    options = {"memory_bytes": 600 * PAGE, "cache_bytes": 300 * PAGE}
+    options = {"memory_bytes": 600 * PAGE, "cache_bytes": 1000 * PAGE}
     whole = plan(store, **options).costs
     monkeypatch.setattr(planning, "COUNTED_FRAMES", 12_000)
     for part, all_of_it in zip(plan(store, **options).costs, whole, strict=True):
@@ -152,9 +152,9 @@ def test_advice_by_memory_and_disk(make_store: MakeClips, packed: Path) -> None:
     decoded = plan(packed, memory_bytes=2**30)
     assert (decoded.layout, decoded.cache, decoded.shuffle) == ("zstd", "memory", True)
     # Noise does not shrink: the disk says all, then nothing.
-    slow = plan(store, memory_bytes=400 * PAGE, disk_mbps=0.1, cache_bytes=400 * PAGE)
+    slow = plan(store, memory_bytes=1000 * PAGE, disk_mbps=0.1, cache_bytes=700 * PAGE)
     assert (slow.layout, slow.shuffle, slow.read_ahead) == ("none", "blocks", 16)
-    fast = plan(store, memory_bytes=400 * PAGE, disk_mbps=1e9, cache_bytes=400 * PAGE)
+    fast = plan(store, memory_bytes=1000 * PAGE, disk_mbps=1e9, cache_bytes=700 * PAGE)
     assert (fast.layout, fast.shuffle, fast.cache) == ("none", True, None)
     assert [reason.partition(":")[0] for reason in slow.reasons] == ["layout", "cache", "shuffle"]
     # What shrinks to less than memory is read from the disk once.
