@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport, evaluate
     from framewin.forecast.predict import PredictReport, predict
     from framewin.leaks import SplitReport, split_report
+    from framewin.planning import ReadCost, ReadPlan, plan
     from framewin.process import keep_freed_memory
     from framewin.scaling import Scaling
     from framewin.stores.fetch import FetchReport, fetch
@@ -52,6 +53,8 @@ _HOMES = {
     "FramewinError": "framewin.errors",
     "MissingDependencyError": "framewin.errors",
     "PredictReport": "framewin.forecast.predict",
+    "ReadCost": "framewin.planning",
+    "ReadPlan": "framewin.planning",
     "Scaling": "framewin.scaling",
     "SourceError": "framewin.errors",
     "SplitReport": "framewin.leaks",
@@ -63,6 +66,7 @@ _HOMES = {
     "evaluate": "framewin.forecast.evaluate",
     "fetch": "framewin.stores.fetch",
     "keep_freed_memory": "framewin.process",
+    "plan": "framewin.planning",
     "predict": "framewin.forecast.predict",
     "split_report": "framewin.leaks",
     "verify": "framewin.stores.verify",
@@ -81,6 +85,8 @@ __all__ = [
     "FramewinError",
     "MissingDependencyError",
     "PredictReport",
+    "ReadCost",
+    "ReadPlan",
     "Scaling",
     "SourceError",
     "SplitReport",
@@ -92,6 +98,7 @@ __all__ = [
     "evaluate",
     "fetch",
     "keep_freed_memory",
+    "plan",
     "predict",
     "split_report",
     "verify",

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
@@ -24,9 +24,10 @@ from framewin.stores.cache import FrameStore
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage
+from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockShape
 from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
 from framewin.windows.lanes import LaneSchedule
-from framewin.windows.schedule import BatchSchedule, cumulative_draws
+from framewin.windows.schedule import BLOCKS, BatchSchedule, Shuffle, cumulative_draws
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import (
     ClipChoice,
@@ -541,7 +542,8 @@ class FrameWindowDataset:
         self,
         *,
         batch_size: int,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        shuffle_blocks: tuple[int, int] | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
@@ -552,8 +554,33 @@ class FrameWindowDataset:
             raise ValueError("lanes follow the clips, so windows with weights= cannot be drawn")
         if lanes:
             return LaneSchedule(self.index, batch_size, shuffle=shuffle, seed=seed, shard=shard)
+        shape = None
+        if shuffle_blocks is not None:
+            shape = BlockShape.of(shuffle_blocks)
+        elif shuffle == BLOCKS:
+            shape = self.block_shape()
         return BatchSchedule(
-            len(self), batch_size, shuffle, seed, drop_remainder, shard, self._draws
+            len(self), batch_size, shuffle, seed, drop_remainder, shard, self._draws, shape
+        )
+
+    def block_shape(self, *, group_bytes: int | None = None) -> BlockShape:
+        """The usual `shuffle_blocks` of `shuffle="blocks"`.
+
+        Args:
+            group_bytes: Frames that are shuffled among themselves, in bytes, which must stay in
+                memory for as long; by default 1 GiB where the frames are mapped, elsewhere the
+                `cache_bytes` of decoded chunks.
+        """
+        frames = self._store.frames
+        chunk_frames, room = 1, MAPPED_GROUP_BYTES
+        if not isinstance(frames, MappedFrames):
+            chunk_frames, room = frames.chunk_frames, frames.cache_bytes
+        return BlockShape.usual(
+            self.spec,
+            rows_per_window=self._index.rows_per_window,
+            frame_bytes=self.frame_format.nbytes,
+            chunk_frames=chunk_frames,
+            group_bytes=room if group_bytes is None else group_bytes,
         )
 
     def state(
@@ -561,7 +588,8 @@ class FrameWindowDataset:
         steps_done: int,
         *,
         batch_size: int,
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
+        shuffle_blocks: tuple[int, int] | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
@@ -575,15 +603,18 @@ class FrameWindowDataset:
         schedule = self.schedule(
             batch_size=batch_size,
             shuffle=shuffle,
+            shuffle_blocks=shuffle_blocks,
             seed=seed,
             drop_remainder=drop_remainder,
             shard=shard,
             lanes=lanes,
         )
         epoch, step = schedule.place(steps_done)
+        blocks = schedule.shuffle_blocks if isinstance(schedule, BatchSchedule) else None
         return {
             "batch_size": batch_size,
             "shuffle": shuffle,
+            **({} if blocks is None else {"shuffle_blocks": astuple(blocks)}),
             "seed": seed,
             "drop_remainder": drop_remainder,
             "shard": tuple(shard),
@@ -698,7 +729,8 @@ class FrameWindowDataset:
         self,
         *,
         batch_size: int,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        shuffle_blocks: tuple[int, int] | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         normalize: Normalize | None = None,
@@ -706,6 +738,7 @@ class FrameWindowDataset:
         augment: Any = None,
         input_name: str | None = None,
         prefetch: int = 2,
+        read_ahead: int = 0,
         start_epoch: int = 0,
         start_step: int = 0,
         shard: tuple[int, int] = (0, 1),
@@ -719,6 +752,7 @@ class FrameWindowDataset:
             self,
             batch_size=batch_size,
             shuffle=shuffle,
+            shuffle_blocks=shuffle_blocks,
             seed=seed,
             drop_remainder=drop_remainder,
             normalize=normalize,
@@ -726,6 +760,7 @@ class FrameWindowDataset:
             augment=augment,
             input_name=input_name,
             prefetch=prefetch,
+            read_ahead=read_ahead,
             start_epoch=start_epoch,
             start_step=start_step,
             shard=shard,

@@ -24,6 +24,7 @@ OPTIONS = [
     {"batch_size": 5, "shuffle": True, "normalize": "standard", "dtype": "float16"},
     {"batch_size": 6, "shuffle": True, "augment": Augment(flip_vertical=True, reverse_time=True)},
     {"batch_size": 4, "shuffle": True, "start_epoch": 3, "input_name": "frames"},
+    {"batch_size": 4, "shuffle": "blocks", "shuffle_blocks": (5, 2), "start_epoch": 1},
 ]
 
 

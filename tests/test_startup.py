@@ -52,6 +52,7 @@ def test_importing_framewin_is_light(code: str) -> None:
         ["evaluate", "--help"],
         ["predict", "--help"],
         ["bench", "--help"],
+        ["plan", "--help"],
     ],
 )
 def test_help_is_light(arguments: list[str]) -> None:

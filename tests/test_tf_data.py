@@ -380,7 +380,10 @@ def test_memory_is_flat_over_twenty_epochs(make_store: MakeClips) -> None:
     assert int(done.stdout) < 20e6
 
 
-def test_a_hundred_million_windows_take_no_memory(tmp_path: Path, tf: ModuleType) -> None:
+@pytest.mark.parametrize("shuffle", [True, "blocks"])
+def test_a_hundred_million_windows_take_no_memory(
+    tmp_path: Path, tf: ModuleType, shuffle: bool | str
+) -> None:
     """Neither opening, nor a shuffled batch from the middle of an epoch, makes an order of all."""
     shape = (10**8 + 4, 1, 2)
     np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.uint8, shape)
@@ -389,7 +392,9 @@ def test_a_hundred_million_windows_take_no_memory(tmp_path: Path, tf: ModuleType
     ds = FrameWindowDataset(tmp_path / "big.npy", axes="tyx", input_frames=3, predict_frames=2)
     assert len(ds) == 10**8
     before = resident_bytes()
-    next(iter(ds.to_tf_dataset(batch_size=8, shuffle=True, start_step=9_999_999)))
+    batches = ds.to_tf_dataset(batch_size=8, shuffle=shuffle)
+    assert int(batches.cardinality()) == 12_500_000
+    next(iter(ds.to_tf_dataset(batch_size=8, shuffle=shuffle, start_step=9_999_999)))
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
     # A number of each window would take 800 MB.

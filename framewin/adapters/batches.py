@@ -15,7 +15,7 @@ from framewin.augment import Augment, augment_windows
 from framewin.dataset import FrameWindowDataset
 from framewin.scaling import Normalize
 from framewin.windows.lanes import LaneSchedule
-from framewin.windows.schedule import check_step
+from framewin.windows.schedule import Shuffle, check_step
 
 Batch = tuple[Any, ...]
 """What `element` gives."""
@@ -50,7 +50,8 @@ class WindowBatches(Sequence[Batch]):
         dataset: FrameWindowDataset,
         *,
         batch_size: int,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
+        shuffle_blocks: tuple[int, int] | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         normalize: Normalize | None = None,
@@ -75,6 +76,7 @@ class WindowBatches(Sequence[Batch]):
         self.schedule = dataset.schedule(
             batch_size=batch_size,
             shuffle=shuffle,
+            shuffle_blocks=shuffle_blocks,
             seed=seed,
             drop_remainder=drop_remainder,
             shard=shard,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from framewin.scaling import Normalize
+from framewin.windows.schedule import Shuffle
 
 
 class BatchOptions(TypedDict, total=False):
     """Options of `WindowBatches` that are passed on to it."""
 
     batch_size: int
-    shuffle: bool
+    shuffle: Shuffle
+    shuffle_blocks: tuple[int, int] | None
     seed: int
     drop_remainder: bool
     normalize: Normalize | None

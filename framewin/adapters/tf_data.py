@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from framewin.adapters.batches import element
+from framewin.adapters.read_ahead import ReadAhead, start
 from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
 from framewin.metrics import FULL_SCALE
@@ -23,8 +25,9 @@ from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
+from framewin.windows.blocks import BlockOrder
 from framewin.windows.lanes import LaneSchedule
-from framewin.windows.schedule import BatchSchedule, check_step
+from framewin.windows.schedule import BatchSchedule, Shuffle, check_step
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,7 +41,8 @@ def to_tf_dataset(
     dataset: FrameWindowDataset,
     *,
     batch_size: int,
-    shuffle: bool = False,
+    shuffle: Shuffle = False,
+    shuffle_blocks: tuple[int, int] | None = None,
     seed: int = 0,
     drop_remainder: bool = False,
     normalize: Normalize | None = None,
@@ -46,6 +50,7 @@ def to_tf_dataset(
     augment: Any = None,
     input_name: str | None = None,
     prefetch: int = 2,
+    read_ahead: int = 0,
     start_epoch: int = 0,
     start_step: int = 0,
     shard: tuple[int, int] = (0, 1),
@@ -62,7 +67,14 @@ def to_tf_dataset(
         dataset: The windows.
         batch_size: Windows in a batch, B below.
         shuffle: A new full permutation of all windows in each epoch, without a buffer; with the
-            dataset's `weights`, draws with replacement instead.
+            dataset's `weights`, draws with replacement instead. `"blocks"` permutes blocks of
+            consecutive windows, and the windows within groups of such blocks, so that frames are
+            read, or decoded, about once per epoch: for stores larger than memory on a disk or
+            network, and for compressed ones. Of the other windows of a batch, one in about as
+            many as a group has blocks is from the same block; see `framewin.windows.blocks`.
+        shuffle_blocks: (windows of a block, blocks of a group) of `"blocks"`, of which the
+            order depends; by default what `dataset.block_shape()` says. The frames of a group
+            must stay in memory, or in `cache_bytes`, while they are used.
         seed: Chooses the orders, in [0, 2**63).
         drop_remainder: Leave out a last batch that is not full. With several replicas of a
             tf.distribute strategy, fit cannot train on a batch that has fewer windows than
@@ -80,6 +92,8 @@ def to_tf_dataset(
         input_name: Gives `{input_name: inputs}` instead of inputs, for a model whose inputs have
             names.
         prefetch: Batches made ready ahead of the training step.
+        read_ahead: Batches whose frames a thread asks the system for, ahead of those being made:
+            for a store that is not in the page cache. None, 0, where it is. Mapped frames only.
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
             pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
@@ -104,6 +118,7 @@ def to_tf_dataset(
     schedule = dataset.schedule(
         batch_size=batch_size,
         shuffle=shuffle,
+        shuffle_blocks=shuffle_blocks,
         seed=seed,
         drop_remainder=drop_remainder,
         shard=shard,
@@ -116,10 +131,16 @@ def to_tf_dataset(
     choose = _chooser(schedule)
     change = None if augment is None else augmenter(augment, dataset, seed)
     num_batches = schedule.num_batches
+    ahead = ReadAhead(dataset, schedule, read_ahead)
+    count_step = (
+        _step_counter(ahead, start_epoch * num_batches + start_step) if read_ahead else None
+    )
 
     @tf.autograph.experimental.do_not_convert
     def load(epoch: dict[str, tf.Tensor], step: tf.Tensor) -> tuple[tf.Tensor, ...]:
         windows, draws, *resets = choose(epoch, step)
+        if count_step is not None:
+            count_step(epoch["number"] * num_batches + step)
         inputs, targets = read(windows)
         if change is not None:
             joined = tf.concat([inputs, targets], axis=1)
@@ -153,6 +174,26 @@ def to_tf_dataset(
     elif cardinality == num_batches:
         batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     return batches.prefetch(prefetch).with_options(_options())
+
+
+def _step_counter(ahead: ReadAhead, first: int) -> Callable[[tf.Tensor], None]:
+    """Counts in the graph which batch is being made, for a thread that asks for coming ones.
+
+    The thread ends when nothing holds the counter any more.
+    """
+    with tf.device("CPU"):
+        begun = tf.Variable(first, dtype=tf.int64, trainable=False)
+    known = weakref.ref(begun)
+
+    def steps_done() -> int | None:
+        variable = known()
+        return None if variable is None else int(variable.numpy())
+
+    def count(step: tf.Tensor) -> None:
+        begun.assign(step)
+
+    start(ahead, steps_done)
+    return count
 
 
 ReadWindows = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -308,7 +349,9 @@ def _window_chooser(schedule: BatchSchedule) -> ChooseWindows:
         if draws is not None:
             numbers = _encipher(positions, epoch["key"], order.KEY_MAX_INDEX, order.KEY_ROUNDS)
             return tf.searchsorted(draws, numbers, side="right", out_type=tf.int64), positions
-        if _stores_order(schedule):
+        if isinstance(schedule.order, BlockOrder):
+            windows = _block_windows(positions, epoch, schedule.order)
+        elif _stores_order(schedule):
             windows = tf.gather(epoch["order"], positions)
         else:
             windows = _permute(positions, epoch["key"], num_windows)
@@ -360,7 +403,7 @@ def _epochs(
             epoch["order"] = _whole_order(len(schedule.lengths), key, schedule.shuffle)
             epoch["ends"] = tf.cumsum(tf.gather(schedule.lengths, epoch["order"]))
         elif _stores_order(schedule):
-            epoch["order"] = _whole_order(schedule.num_windows, key, shuffle=True)
+            epoch["order"] = _whole_order(_num_permuted(schedule), key, shuffle=True)
         return epoch
 
     if repeat:
@@ -370,15 +413,61 @@ def _epochs(
 
 def _epoch_key(seed: int, epoch: tf.Tensor) -> tf.Tensor:
     """`framewin.windows.order.epoch_key` in the graph: uint32 (3,) for an int64 epoch."""
-    numbers = order.KEY_PARTS * epoch + tf.range(order.KEY_PARTS, dtype=tf.int64)
-    key = tf.constant(order.seed_key(seed), tf.uint32)
-    mixed = _encipher(numbers, key, order.KEY_MAX_INDEX, order.KEY_ROUNDS)
-    return tf.cast(tf.math.floormod(mixed, 2**32), tf.uint32)
+    return _derived_keys(tf.constant(order.seed_key(seed), tf.uint32), epoch[tf.newaxis])[0]
+
+
+def _derived_keys(key: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """`framewin.windows.order.derived_key` in the graph: uint32 (n, 3) for int64 numbers (n,)."""
+    parts = order.KEY_PARTS * numbers[:, tf.newaxis] + tf.range(order.KEY_PARTS, dtype=tf.int64)
+    mixed = _encipher(tf.reshape(parts, [-1]), key, order.KEY_MAX_INDEX, order.KEY_ROUNDS)
+    return tf.cast(tf.reshape(tf.math.floormod(mixed, 2**32), [-1, order.KEY_PARTS]), tf.uint32)
 
 
 def _stores_order(schedule: BatchSchedule) -> bool:
-    few = schedule.num_windows <= MAX_STORED_ORDER
-    return few and schedule.shuffle and schedule.draws is None
+    few = 0 < _num_permuted(schedule) <= MAX_STORED_ORDER
+    return few and bool(schedule.shuffle) and schedule.draws is None
+
+
+def _num_permuted(schedule: BatchSchedule) -> int:
+    """Windows, or the blocks that are whole."""
+    found = schedule.order
+    return found.full_blocks if isinstance(found, BlockOrder) else schedule.num_windows
+
+
+def _block_windows(
+    positions: tf.Tensor, epoch: dict[str, tf.Tensor], blocks: BlockOrder
+) -> tf.Tensor:
+    """`BlockOrder.windows` in the graph: int64, the shape of `positions` (B,)."""
+    key = epoch["key"]
+    groups = blocks.groups(positions)
+    begins, ends = (_group_begins(blocks, numbers) for numbers in (groups, groups + 1))
+    inner = _permute_each(positions - begins, _derived_keys(key, groups), ends - begins)
+    places = begins + inner
+    numbers = places // blocks.block_windows
+    full = tf.minimum(numbers, max(0, blocks.full_blocks - 1))
+    if "order" in epoch:
+        moved = tf.gather(epoch["order"], full)
+    else:
+        moved = _permute(full, key, max(1, blocks.full_blocks))
+    numbers = tf.where(numbers < blocks.full_blocks, moved, numbers)
+    windows = numbers * blocks.block_windows + places % blocks.block_windows
+    first, second = tf.cast(key[0], tf.int64), tf.cast(key[1], tf.int64)
+    ring_start = (first * 2**31 + second // 2) % blocks.num_windows
+    return (windows + ring_start) % blocks.num_windows
+
+
+def _group_begins(blocks: BlockOrder, groups: tf.Tensor) -> tf.Tensor:
+    begins = groups * blocks.all_blocks // blocks.num_groups * blocks.block_windows
+    return tf.minimum(begins, blocks.num_windows)
+
+
+def _permute_each(indices: tf.Tensor, keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """`framewin.windows.order.permuted` with a key (n, 3) and a count (n,) for each index (n,)."""
+    last = counts - 1
+    is_power_of_two = tf.logical_and(last > 0, tf.bitwise.bitwise_and(last, last - 1) == 0)
+    max_indices = last + tf.cast(is_power_of_two, tf.int64)
+    found = _encipher(indices, keys, max_indices, order.ROUNDS)
+    return tf.where(found < counts, found, _encipher(found, keys, max_indices, order.ROUNDS))
 
 
 def _whole_order(count: int, key: tf.Tensor, shuffle: bool) -> tf.Tensor:
@@ -395,8 +484,10 @@ def _permute(positions: tf.Tensor, key: tf.Tensor, num_windows: int) -> tf.Tenso
     return tf.where(found < num_windows, found, _encipher(found, key, max_index, order.ROUNDS))
 
 
-def _encipher(indices: tf.Tensor, key: tf.Tensor, max_index: int, rounds: int) -> tf.Tensor:
+def _encipher(
+    indices: tf.Tensor, key: tf.Tensor, max_index: int | tf.Tensor, rounds: int
+) -> tf.Tensor:
     """`framewin.windows.order.permute` in the graph."""
     return tf.raw_ops.RandomIndexShuffle(
-        index=indices, seed=key, max_index=tf.constant(max_index, tf.int64), rounds=rounds
+        index=indices, seed=key, max_index=tf.convert_to_tensor(max_index, tf.int64), rounds=rounds
     )

@@ -18,6 +18,7 @@ from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.fetch import fetch
+from framewin.cli.plan import plan
 from framewin.cli.predict import predict
 from framewin.cli.show import show
 from framewin.cli.split import split
@@ -32,7 +33,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Pack frame folders into mapped stores and train frame predictors from them.",
 )
-for command in (convert, info, verify, fetch, show, split, train, evaluate, predict, bench):
+COMMANDS = (
+    *(convert, info, verify, fetch, plan, show, split),
+    *(train, evaluate, predict, bench),
+)
+for command in COMMANDS:
     app.command()(command)
 
 

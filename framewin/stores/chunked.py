@@ -68,6 +68,7 @@ class ChunkedFrames:
         self.frame_format = frame_format
         self.num_frames = num_frames
         self.chunk_frames = chunk_frames
+        self.cache_bytes = cache_bytes
         self._read_chunk = read_chunk
         self._cache = _Cache(cache_bytes)
         self._workers = workers or usable_cores()

@@ -51,6 +51,8 @@ TIME = "time"
 """Name of one more coordinate, int64, where frame numbers are time stamps."""
 TIME_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 COORDINATE_CHUNK = 2**16
+MOST_COORDINATE_CHUNKS = 64
+"""In Zarr each is a file, which is looked at when the store is opened."""
 
 SourceFiles = Sequence[tuple[str, Sequence[str]]]
 """Per clip, its folder below the source and the names of its frames' files."""
@@ -109,13 +111,18 @@ def tables(meta: StoreMeta) -> Tables:
     }
 
 
+def coordinate_chunk(num_frames: int) -> int:
+    """Frames of a chunk of the coordinates."""
+    return min(num_frames, max(COORDINATE_CHUNK, -(-num_frames // MOST_COORDINATE_CHUNKS)))
+
+
 def coordinates(
     meta: StoreMeta, source_files: SourceFiles
 ) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
     """The coordinates in pieces: rows [begin, end) and their values by name."""
     clip_names = np.array(meta.clips.names, _STRING)
     files = paths(source_files)
-    for begin, end in pieces(meta.clips.num_frames, COORDINATE_CHUNK):
+    for begin, end in pieces(meta.clips.num_frames, coordinate_chunk(meta.clips.num_frames)):
         rows = np.arange(begin, end)
         numbers = meta.clips.frame_numbers(rows)
         values = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -32,7 +34,10 @@ class MappedFrames:
         """(num_frames, H, W, C)."""
         self.rows: np.ndarray | None = None
         """(first_row + num_frames, H, W, C), aligned; None where the offset allows no such view."""
+        self.offset = offset
+        """Byte of the mapping at which the frames begin."""
         self.first_row = 0
+        self._descriptor: int | None = None
         if offset % TENSOR_ALIGNMENT == 0:
             self.rows = self.array
         elif offset % frame_bytes == 0:
@@ -47,13 +52,28 @@ class MappedFrames:
         size = offset + num_frames * frame_format.nbytes
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-        return cls(mapping, offset, frame_format, num_frames)
+            descriptor = os.dup(file.fileno())
+        frames = cls(mapping, offset, frame_format, num_frames)
+        frames._descriptor = descriptor
+        weakref.finalize(frames, os.close, descriptor)
+        return frames
 
     @classmethod
     def in_memory(cls, frame_format: FrameFormat, num_frames: int) -> MappedFrames:
         """Room for frames, to be filled; it takes memory only where it is."""
         mapping = mmap.mmap(-1, num_frames * frame_format.nbytes)
         return cls(mapping, 0, frame_format, num_frames)
+
+    def will_need(self, begin: int, end: int) -> None:
+        """Have the system read rows [begin, end) from the disk, without waiting for them.
+
+        Of a file that is mapped, a page that is missing is otherwise read when it is touched, one
+        place at a time. Frames in memory need nothing.
+        """
+        if self._descriptor is not None:
+            size = self.array[0].nbytes
+            first, count = self.offset + begin * size, (end - begin) * size
+            os.posix_fadvise(self._descriptor, first, count, os.POSIX_FADV_WILLNEED)
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,) give (n, H, W, C)."""

@@ -184,7 +184,7 @@ class Writer:
             name: self.group.create_array(
                 name,
                 shape=(num_frames,),
-                chunks=(min(num_frames, content.COORDINATE_CHUNK),),
+                chunks=(content.coordinate_chunk(num_frames),),
                 dtype=dtype,
                 dimension_names=("time",),
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from framewin.schema import Int64Array
 from framewin.windows.order import EpochOrder, seed_key
-from framewin.windows.schedule import check_shard, place
+from framewin.windows.schedule import BLOCKS, Shuffle, check_shard, check_shuffle, place
 from framewin.windows.spec import WindowIndex, WindowSpec
 
 
@@ -34,7 +34,7 @@ class LaneSchedule:
         index: WindowIndex,
         batch_size: int,
         *,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
         seed: int = 0,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
@@ -43,7 +43,7 @@ class LaneSchedule:
         Args:
             index: The windows.
             batch_size: Lanes of this shard.
-            shuffle: Another order of the chains in each epoch.
+            shuffle: Another order of the chains in each epoch; not by blocks.
             seed: Chooses the orders.
             shard: (index, count): of count x batch_size lanes, those from index x batch_size on,
                 so that a step of all shards is a step of that many lanes.
@@ -55,8 +55,15 @@ class LaneSchedule:
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {batch_size}")
         check_shard(shard)
+        check_shuffle(shuffle)
+        if shuffle == BLOCKS:
+            raise ValueError(
+                "lanes read every clip from front to back, so there are no blocks to shuffle; give "
+                f"shuffle=True, got {shuffle!r}"
+            )
         self.hop = _hop(index.spec)
-        self.batch_size, self.shuffle, self.seed, self.shard = batch_size, shuffle, seed, shard
+        self.batch_size, self.seed, self.shard = batch_size, seed, shard
+        self.shuffle = bool(shuffle)
         counts = np.diff(index.window_ends, prepend=0)
         self.firsts = index.window_ends - counts
         """Of each chain its first window, (chains,)."""

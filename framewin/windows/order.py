@@ -50,12 +50,15 @@ def seed_key(seed: int) -> tuple[int, int, int]:
 
 
 def epoch_key(seed: int, epoch: int) -> tuple[int, int, int]:
-    """The cipher key of an epoch: three numbers in [0, 2**32).
+    """The cipher key of an epoch: three numbers in [0, 2**32)."""
+    return derived_key(seed_key(seed), epoch)
 
-    They are the lower halves of the enciphered numbers 3 * epoch, + 1 and + 2.
-    """
-    numbers = KEY_PARTS * epoch + np.arange(KEY_PARTS)
-    mixed = permute(numbers, seed_key(seed), KEY_MAX_INDEX, rounds=KEY_ROUNDS)
+
+@lru_cache(maxsize=64)
+def derived_key(key: tuple[int, int, int], number: int) -> tuple[int, int, int]:
+    """Another key for each number >= 0: the lower halves of 3 * number, + 1 and + 2, enciphered."""
+    numbers = KEY_PARTS * number + np.arange(KEY_PARTS)
+    mixed = permute(numbers, key, KEY_MAX_INDEX, rounds=KEY_ROUNDS)
     first, second, third = (int(part) % 2**32 for part in mixed)
     return first, second, third
 
@@ -81,13 +84,17 @@ class EpochOrder:
 
     def windows(self, epoch: int, positions: Int64Array) -> Int64Array:
         """The windows at positions in [0, num_windows) of an epoch >= 0, same shape."""
-        key = epoch_key(self.seed, epoch)
-        max_index = cipher_max_index(self.num_windows)
-        found = permute(positions, key, max_index)
-        outside = found >= self.num_windows
-        if outside.any():
-            found[outside] = permute(found[outside], key, max_index)
-        return found
+        return permuted(positions, epoch_key(self.seed, epoch), self.num_windows)
+
+
+def permuted(indices: Int64Array, key: tuple[int, int, int], count: int) -> Int64Array:
+    """A permutation of [0, count), the one of a key, at some indices; same shape."""
+    max_index = cipher_max_index(count)
+    found = permute(indices, key, max_index)
+    outside = found >= count
+    if outside.any():
+        found[outside] = permute(found[outside], key, max_index)
+    return found
 
 
 def permute(
@@ -125,9 +132,7 @@ def _short_permutation(key: tuple[int, int, int], max_index: int, rounds: int) -
 
     All walks are made at once, twice as far in each round.
     """
-    blocks = np.arange(1 << 2 * SHORTEST_WORD_BITS, dtype=np.uint64)
-    round_keys = _round_keys(key, SHORTEST_WORD_BITS, rounds)
-    reached = _encipher(blocks, round_keys, SHORTEST_WORD_BITS).astype(np.int64)
+    reached = _all_short_blocks(_round_keys(key, SHORTEST_WORD_BITS, rounds))
     while (reached[: max_index + 1] > max_index).any():
         walking = np.flatnonzero(reached > max_index)
         reached[walking] = reached[reached[walking]]
@@ -153,6 +158,19 @@ def _mix64(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
     return value ^ (value >> 31)
+
+
+def _all_short_blocks(round_keys: list[np.uint64]) -> Int64Array:
+    """`_encipher` of every block of the shortest kind, whose words are bytes: by a table."""
+    blocks = np.arange(1 << 2 * SHORTEST_WORD_BITS, dtype=np.int64)
+    left, right = (blocks >> SHORTEST_WORD_BITS).astype(np.uint8), blocks.astype(np.uint8)
+    # The left word of blocks below 256 is 0, so one round of them gives the right word, turned.
+    words = np.arange(1 << SHORTEST_WORD_BITS, dtype=np.uint64)
+    turned = _encipher(words, [np.uint64(0)], SHORTEST_WORD_BITS).astype(np.uint8)
+    for round_key in round_keys:
+        left, right = right, left ^ turned[right] ^ np.uint8(round_key)
+    enciphered: Int64Array = left.astype(np.int64) << SHORTEST_WORD_BITS | right
+    return enciphered
 
 
 def _encipher(blocks: np.ndarray, round_keys: list[np.uint64], word_bits: int) -> np.ndarray:

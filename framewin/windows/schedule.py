@@ -9,12 +9,18 @@ computed, not reached.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from framewin.schema import Int64Array
 from framewin.windows import order
+from framewin.windows.blocks import BlockOrder, BlockShape
 from framewin.windows.order import EpochOrder
+
+Shuffle = bool | Literal["blocks"]
+"""Windows in row order, in a full permutation, or in one that reads the store block by block."""
+BLOCKS: Literal["blocks"] = "blocks"
 
 DRAW_LIMIT = order.KEY_MAX_INDEX + 1
 
@@ -36,7 +42,7 @@ class BatchSchedule:
     """Of the dataset."""
     batch_size: int
     """Windows in a batch of one shard."""
-    shuffle: bool = False
+    shuffle: Shuffle = False
     """A new order in each epoch; without it, every window once, in row order."""
     seed: int = 0
     """Chooses the orders, in [0, 2**63)."""
@@ -46,12 +52,16 @@ class BatchSchedule:
     """(index, count): this one's place among the shards, and how many there are."""
     draws: Int64Array | None = field(default=None, repr=False)
     """What `cumulative_draws` gives: a shuffled epoch then draws with replacement."""
+    shuffle_blocks: BlockShape | None = None
+    """Of the shuffle "blocks", which must have it, and no other."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be >= 1, got {self.batch_size}")
         order.seed_key(self.seed)
         check_shard(self.shard)
+        check_shuffle(self.shuffle)
+        self._check_blocks()
         index, count = self.shard
         if self.drop_remainder and self.batch_size > self.num_windows:
             raise ValueError(
@@ -62,6 +72,25 @@ class BatchSchedule:
                 f"shard {index} of {count} gets no batch: {self.num_windows} windows make "
                 f"{self._all_batches} of {self.batch_size}; use fewer shards or smaller batches"
             )
+
+    def _check_blocks(self) -> None:
+        if (self.shuffle == BLOCKS) != (self.shuffle_blocks is not None):
+            raise ValueError(
+                f"shuffle_blocks goes with shuffle={BLOCKS!r}, got {self.shuffle_blocks!r} with "
+                f"shuffle={self.shuffle!r}"
+            )
+        if self.shuffle == BLOCKS and self.draws is not None:
+            raise ValueError(
+                f"windows with weights= are drawn from anywhere, not by blocks; give shuffle=True, "
+                f"got {self.shuffle!r}"
+            )
+
+    @property
+    def order(self) -> EpochOrder | BlockOrder:
+        """Of shuffled epochs without draws."""
+        if self.shuffle_blocks is None:
+            return EpochOrder(self.num_windows, seed=self.seed)
+        return BlockOrder(self.num_windows, seed=self.seed, shape=self.shuffle_blocks)
 
     @property
     def _all_batches(self) -> int:
@@ -95,12 +124,15 @@ class BatchSchedule:
         Raises:
             IndexError: No such step.
         """
-        positions = self.positions(step)
+        return self.windows_at(epoch, self.positions(step))
+
+    def windows_at(self, epoch: int, positions: Int64Array) -> Int64Array:
+        """Windows at places in the order of an epoch, same shape."""
         if not self.shuffle:
             return positions
         if self.draws is not None:
             return drawn(self.draws, order.epoch_key(self.seed, epoch), positions)
-        return EpochOrder(self.num_windows, seed=self.seed).windows(epoch, positions)
+        return self.order.windows(epoch, positions)
 
     def draws_of(self, epoch: int, step: int) -> Int64Array:
         """What the random numbers of a batch's windows come from, (B,).
@@ -108,7 +140,7 @@ class BatchSchedule:
         The windows themselves; where they are drawn with replacement, their places in the order
         of the epoch, so that a window that is drawn twice is augmented in two ways.
         """
-        drawn_again = self.shuffle and self.draws is not None
+        drawn_again = bool(self.shuffle) and self.draws is not None
         return self.positions(step) if drawn_again else self.windows(epoch, step)
 
     def place(self, steps_done: int) -> tuple[int, int]:
@@ -128,6 +160,13 @@ def check_shard(shard: tuple[int, int]) -> None:
     index, count = shard
     if not 0 <= index < count:
         raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard}")
+
+
+def check_shuffle(shuffle: object) -> None:
+    """Refuse what is no way to shuffle."""
+    known = shuffle == BLOCKS if isinstance(shuffle, str) else shuffle in (True, False)
+    if not known:
+        raise ValueError(f"shuffle must be True, False or {BLOCKS!r}, got {shuffle!r}")
 
 
 def check_step(start_step: int, num_batches: int) -> None:

@@ -142,6 +142,12 @@ class WindowIndex:
         lengths = (counts - 1) * self.spec.window_stride + self.spec.span
         return WindowIndex(self.spec, Runs(self.start_rows(firsts), lengths))
 
+    @property
+    def rows_per_window(self) -> float:
+        """Rows from one window to the next on average, but no more than a window spans."""
+        ranges = self.row_ranges()
+        return min(float(np.diff(ranges).sum()) / len(self), float(self.spec.span))
+
     def row_ranges(self) -> Int64Array:
         """The rows from the first to the last frame of any window: (ranges, 2), half-open.
 

@@ -1,0 +1,261 @@
+"""Shuffling by blocks: against lists that are cut and permuted, in numpy and in TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from framewin import FrameWindowDataset
+from framewin.windows.blocks import BlockOrder, BlockShape, ring_start
+from framewin.windows.order import EpochOrder, epoch_key
+from framewin.windows.schedule import BatchSchedule, cumulative_draws
+from framewin.windows.spec import WindowSpec
+from tests.conftest import MakeClips
+
+CLIPS = {"a": [*range(12), *range(20, 29)], "b": range(5), "c": range(40, 60)}
+
+
+def groups_of(num_windows: int, shape: BlockShape, seed: int, epoch: int) -> list[list[int]]:
+    """The windows of each group, in the order of its blocks, by cutting a list."""
+    start = ring_start(epoch_key(seed, epoch), num_windows)
+    ring = [*range(start, num_windows), *range(start)]
+    size = shape.block_windows
+    blocks = [ring[first : first + size] for first in range(0, num_windows, size)]
+    full = [block for block in blocks if len(block) == size]
+    order = EpochOrder(len(full), seed=seed).windows(epoch, np.arange(len(full)))
+    laid = [full[number] for number in order] + blocks[len(full) :]
+    count = -(-len(laid) // shape.group_blocks)
+    bounds = [len(laid) * group // count for group in range(count + 1)]
+    return [[n for block in laid[begin:end] for n in block] for begin, end in pairwise(bounds)]
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 400), st.integers(1, 30), st.integers(1, 9), st.integers(0, 9), st.integers(0, 3)
+)
+def test_an_epoch_goes_from_group_to_group(n: int, size: int, most: int, seed: int, e: int) -> None:
+    """Each window once; each stretch of positions has the windows of its group, no others."""
+    shape = BlockShape(size, most)
+    order = BlockOrder(n, seed=seed, shape=shape)
+    found = order.windows(e, np.arange(n)).tolist()
+    done = 0
+    for group in groups_of(n, shape, seed, e):
+        assert sorted(found[done : done + len(group)]) == sorted(group)
+        assert len(group) <= size * most
+        done += len(group)
+    assert done == n
+    one_by_one = [int(order.windows(e, np.array([place]))[0]) for place in range(min(n, 20))]
+    assert one_by_one == found[:20]
+
+
+@pytest.mark.parametrize(
+    ("num_windows", "shape"),
+    [
+        (1, (1, 1)),
+        (7, (9, 2)),
+        (1000, (16, 4)),
+        (1024, (16, 16)),
+        (65537, (300, 50)),
+        (400_000, (5, 60_000)),
+        (10**12, (10**3, 10**3)),
+    ],
+)
+def test_the_graph_gives_the_same_order(
+    tf: ModuleType, num_windows: int, shape: tuple[int, int]
+) -> None:
+    """Window by window, with the order of blocks stored and not."""
+    from framewin.adapters import tf_data
+
+    schedule = BatchSchedule(num_windows, 1, "blocks", 3, shuffle_blocks=BlockShape(*shape))
+    positions = np.unique(np.linspace(0, num_windows - 1, 300).astype(np.int64))
+    expected = schedule.order.windows(5, positions)
+    key = tf_data._epoch_key(3, tf.constant(5, tf.int64))
+    epochs = [{"key": key}]
+    if tf_data._stores_order(schedule):
+        whole = tf_data._whole_order(tf_data._num_permuted(schedule), key, shuffle=True)
+        epochs.append({"key": key, "order": whole})
+    for epoch in epochs:
+        found = tf_data._block_windows(tf.constant(positions), epoch, schedule.order)
+        assert np.array_equal(found, expected)
+
+
+def test_every_adapter_reads_the_same_batches(make_store: MakeClips, tf: ModuleType) -> None:
+    """numpy and TensorFlow: resumed, in shards, with windows left out; no Python runs per batch."""
+    store = make_store(CLIPS)
+    for extra in ({}, {"where": "frame_number != 7 and frame_number != 44"}):
+        ds = FrameWindowDataset(store, input_frames=2, predict_frames=1, **extra)
+        for shard in ((0, 1), (1, 2)):
+            options = {"batch_size": 3, "shuffle": "blocks", "seed": 2, "shard": shard}
+            schedule = ds.schedule(**options, shuffle_blocks=(4, 3))
+            steps = schedule.num_batches
+            for done in (0, 2, steps + 1):
+                state = ds.state(done, **options, shuffle_blocks=(4, 3))
+                assert state["shuffle_blocks"] == (4, 3)
+                batches = ds.to_tf_dataset(**state)
+                assert b"PyFunc" not in batches._as_serialized_graph().numpy()
+                resumed = list(ds.to_batches(**state))
+                assert len(resumed) == steps - done % steps
+                for step, (numpy, graph) in enumerate(zip(resumed, batches, strict=True)):
+                    windows = schedule.windows(*schedule.place(done + step))
+                    for wanted, a, b in zip(ds.batch(windows), numpy, graph, strict=True):
+                        assert np.array_equal(wanted, a)
+                        assert np.array_equal(wanted, b)
+
+
+def test_batches_mix_blocks_as_stated() -> None:
+    """Pairs of a batch from one block, and the distance of neighbours: as by numpy's shuffling."""
+    n, size, most, batch = 1600, 20, 8, 8
+    order = BlockOrder(n, seed=4, shape=BlockShape(size, most))
+    pairs, distances, firsts = [], [], np.zeros(n)
+    for epoch in range(25):
+        windows = order.windows(epoch, np.arange(n))
+        blocks = (windows - ring_start(epoch_key(4, epoch), n)) % n // size
+        in_batches = blocks.reshape(-1, batch)
+        same = in_batches[:, :, None] == in_batches[:, None, :]
+        pairs.append((same.sum() - n) / (n * (batch - 1)))
+        places = np.argsort(windows)
+        near = blocks[places[:-1]] == blocks[places[1:]]
+        distances.append(np.abs(np.diff(places))[near].mean())
+        firsts[windows[0]] += 1
+    rng = np.random.default_rng(0)
+    wanted = [_shuffled_share(rng, size, most, batch) for _ in range(600)]
+    assert np.mean(pairs) == pytest.approx(np.mean(wanted), rel=0.05)
+    assert np.mean(pairs) == pytest.approx((size - 1) / (size * most - 1), rel=0.02)
+    assert np.mean(distances) == pytest.approx((size * most + 1) / 3, rel=0.02)
+    # Anything may come first.
+    assert firsts.max() <= 2
+
+
+def _shuffled_share(rng: np.random.Generator, size: int, most: int, batch: int) -> float:
+    """Of the pairs in the batches of a shuffled group, those from one block."""
+    batches = rng.permutation(np.repeat(np.arange(most), size)).reshape(-1, batch)
+    return float(np.mean([(row[:, None] == row).sum() - batch for row in batches])) / (
+        batch * (batch - 1)
+    )
+
+
+def test_blocks_begin_anywhere() -> None:
+    """Over many epochs each window is about as often the first of a block."""
+    n, epochs = 23, 1000
+    counts = np.bincount([ring_start(epoch_key(1, epoch), n) for epoch in range(epochs)])
+    expected = epochs / n
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_squared - (n - 1)) < 6 * np.sqrt(2 * (n - 1))
+
+
+def test_a_compressed_chunk_is_decoded_about_once_per_group(make_store: MakeClips) -> None:
+    """No more often than the groups touch it; a full shuffle decodes it for every batch."""
+    store = make_store(
+        {"a": range(150), "b": range(120)},
+        shape=(16, 16, 1),
+        converted={"compression": "zstd", "chunk_frames": 8},
+    )
+    ds = FrameWindowDataset(store, input_frames=4, predict_frames=4, cache_bytes=24 * 8 * 256)
+    shape = ds.block_shape()
+    assert (shape.block_windows, shape.group_blocks) == (1, 12)
+    shape = BlockShape(30, 3)
+    decoded: list[int] = []
+    read = ds._store.frames._read_chunk
+    ds._store.frames._read_chunk = lambda number: (decoded.append(number), read(number))[1]
+    for _ in ds.to_batches(batch_size=4, shuffle="blocks", shuffle_blocks=(30, 3)):
+        pass
+    touched = 0
+    for group in groups_of(len(ds), shape, 0, 0):
+        rows = np.concatenate([part.ravel() for part in ds.index.frame_rows(np.array(group))])
+        touched += len(np.unique(rows // 8))
+    assert len(set(decoded)) == -(-270 // 8)
+    assert touched / 2 < len(decoded) <= touched
+    by_blocks = len(decoded)
+    decoded.clear()
+    for _ in ds.to_batches(batch_size=4, shuffle=True):
+        pass
+    assert len(decoded) > 3 * by_blocks
+
+
+def test_usual_shapes_keep_to_the_bytes() -> None:
+    """A group's frames fit, for any window, chunk and frame; more room never makes less of it."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        numbers = rng.integers(1, 20, 5).tolist()
+        spec = WindowSpec(numbers[0], numbers[1], numbers[2] % 3 + 1, numbers[3])
+        frame_bytes, chunk = int(10 ** rng.uniform(1, 7)), numbers[4]
+        rows = min(float(numbers[3]), float(spec.span))
+        for group_bytes in (2**24, 2**30):
+            shape = BlockShape.usual(
+                spec,
+                rows_per_window=rows,
+                frame_bytes=frame_bytes,
+                chunk_frames=chunk,
+                group_bytes=group_bytes,
+            )
+            beyond = spec.span - 1 + chunk - 1
+            taken = shape.group_blocks * (shape.block_windows * rows + beyond) * frame_bytes
+            assert taken <= group_bytes or shape.group_blocks == 1
+            assert shape.group_blocks >= 16 or shape.block_windows == 1
+
+
+def test_the_usual_shape_counts_windows_left_out(make_store: MakeClips) -> None:
+    """Of every tenth window a block has as many rows, and fewer windows."""
+    store = make_store({"a": range(200)})
+    every = FrameWindowDataset(store, input_frames=2, predict_frames=1)
+    some = FrameWindowDataset(
+        store,
+        input_frames=2,
+        predict_frames=1,
+        where=lambda table: table["frame_number"] % 10 == 0,
+    )
+    assert every.index.rows_per_window == pytest.approx(200 / 198)
+    assert some.index.rows_per_window == pytest.approx(3)
+    sizes = [ds.block_shape(group_bytes=10_000).block_windows for ds in (every, some)]
+    assert sizes == [23, 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": "block"}, "shuffle must be True, False or 'blocks', got 'block'"),
+        ({"shuffle": 2}, "shuffle must be True, False or 'blocks', got 2"),
+        (
+            {"shuffle": "blocks", "shuffle_blocks": (0, 3)},
+            "shuffle_blocks must be (windows of a block, blocks of a group), integers >= 1, got ",
+        ),
+        ({"shuffle": "blocks", "shuffle_blocks": (1, 2, 3)}, "integers >= 1, got (1, 2, 3)"),
+        ({"shuffle": True, "shuffle_blocks": (2, 3)}, "shuffle_blocks goes with shuffle='blocks'"),
+        (
+            {"shuffle": "blocks", "lanes": True},
+            "lanes read every clip from front to back, so there are no blocks to shuffle; give ",
+        ),
+    ],
+)
+def test_bad_options(make_store: MakeClips, options: dict, message: str) -> None:
+    """The message says what was given and what to give."""
+    ds = FrameWindowDataset(make_store({"a": range(9)}), input_frames=2, predict_frames=1)
+    for method in (ds.schedule, ds.to_batches):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            method(batch_size=1, **options)
+
+
+def test_weights_are_not_drawn_by_blocks() -> None:
+    """Draws come from anywhere; the message says what to give."""
+    draws = cumulative_draws(np.array([1, 2, 3]))
+    with pytest.raises(ValueError, match="drawn from anywhere, not by blocks; give shuffle=True"):
+        BatchSchedule(3, 1, "blocks", draws=draws, shuffle_blocks=BlockShape(1, 1))
+
+
+def test_a_trillion_windows_cost_a_batch() -> None:
+    """Nothing is as long as the windows, the blocks or the groups are many."""
+    import tracemalloc
+
+    schedule = BatchSchedule(10**12, 8, "blocks", 1, shuffle_blocks=BlockShape(10**4, 10**4))
+    tracemalloc.start()
+    windows = schedule.windows(3, 5_000_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(set(windows.tolist())) == 8
+    assert peak < 1e6

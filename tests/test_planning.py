@@ -1,0 +1,224 @@
+"""What reading will take: against counts of what really was decoded, and of pages in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framewin import FrameWindowDataset, plan, planning
+from framewin.windows.blocks import BlockOrder
+from tests.conftest import MakeClips
+
+FRAMEWIN = Path(sys.executable).parent / "framewin"
+PAGE = 4096
+
+
+@pytest.fixture
+def packed(make_store: MakeClips) -> Path:
+    return make_store(
+        {"a": range(150), "b": range(120)},
+        name="packed",
+        shape=(16, 16, 1),
+        converted={"compression": "zstd", "chunk_frames": 8},
+    )
+
+
+@pytest.mark.parametrize("cache_bytes", [2**28, 20 * 8 * 256, 3 * 8 * 256, 0])
+def test_decoded_chunks_are_counted(packed: Path, cache_bytes: int) -> None:
+    """As many as an epoch decodes, for each way to shuffle and any room for them."""
+    shape = {"input_frames": 4, "predict_frames": 3, "frame_step": 2}
+    found = plan(packed, batch_size=4, cache_bytes=cache_bytes, **shape)
+    used = found.windows * 7 * 256
+    for cost in found.costs:
+        ds = FrameWindowDataset(packed, **shape, cache_bytes=cache_bytes)
+        decoded: list[int] = []
+        read = ds._store.frames._read_chunk
+        ds._store.frames._read_chunk = lambda n, to=decoded, read=read: (to.append(n), read(n))[1]
+        for _ in ds.to_batches(batch_size=4, shuffle=cost.shuffle):
+            pass
+        assert cost.read_bytes == len(decoded) * 8 * 256
+        assert cost.amplification == pytest.approx(cost.read_bytes / used)
+        assert cost.whole
+
+
+def pages_in_memory(path: Path, rows: np.ndarray, frame_bytes: int) -> int:
+    """Pages of a file that come into memory when frames are touched, by mincore."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+    # Otherwise the system reads what lies around, too.
+    mapping.madvise(mmap.MADV_RANDOM)
+    pixels = np.frombuffer(mapping, np.uint8)
+    for row in rows.tolist():
+        pixels[row * frame_bytes : (row + 1) * frame_bytes].sum()
+    found = (ctypes.c_ubyte * -(-len(pixels) // PAGE))()
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.c_void_p(pixels.ctypes.data)
+    assert libc.mincore(address, ctypes.c_size_t(len(pixels)), found) == 0
+    return sum(each & 1 for each in found)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mincore of Linux")
+@pytest.mark.parametrize("shape", [(100, 100, 1), (30, 40, 1)])
+def test_pages_are_counted(make_store: MakeClips, shape: tuple[int, int, int]) -> None:
+    """As many as are in memory once every window was touched, and no other."""
+    store = make_store({"a": range(90), "b": range(60)}, shape=shape, dtype="uint8")
+    options = {"input_frames": 2, "predict_frames": 1, "window_stride": 20}
+    ds = FrameWindowDataset(store, **options)
+    rows = np.unique(np.concatenate(ds.index.frame_rows(np.arange(len(ds))), axis=1))
+    frame_bytes = int(np.prod(shape))
+    frames = store / "frames" / "c" / "0" / "0" / "0" / "0"
+    found = pages_in_memory(frames, rows, frame_bytes)
+    assert found < -(-150 * frame_bytes // PAGE)
+    assert planning.pages_of(rows, frame_bytes) == found
+    for cost in plan(store, batch_size=2, memory_bytes=2**30, **options).costs:
+        assert cost.read_bytes == cost.disk_bytes == found * PAGE
+        assert cost.later_disk_bytes == 0
+
+
+def test_pages_of_frames_of_any_size() -> None:
+    """Against sets of page numbers."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        rows = np.unique(rng.integers(0, 50, rng.integers(1, 20)))
+        size, offset = int(rng.integers(1, 20_000)), int(rng.integers(0, 9_000))
+        pages = {
+            page
+            for row in rows.tolist()
+            for page in range(
+                (offset + row * size) // PAGE, (offset + row * size + size - 1) // PAGE + 1
+            )
+        }
+        assert planning.pages_of(rows, size, offset) == len(pages)
+
+
+def test_little_memory_reads_frames_again(make_store: MakeClips) -> None:
+    """Of a store that does not fit: a full shuffle reads windows anew, blocks each frame once."""
+    store = make_store({"a": range(3000)}, shape=(64, 64, 1))
+    found = plan(store, memory_bytes=600 * PAGE, disk_mbps=1.0)
+    unshuffled, full, blocks = found.costs
+    assert unshuffled.read_bytes == 3000 * PAGE
+    # A window's frames are there by chance, with 600 of 3000 frames in memory.
+    assert 0.7 < full.amplification < 0.9
+    # A block of n windows needs n + 9 frames, a window has 10; a tenth of the store is there from
+    # groups before.
+    n, groups = found.shuffle_blocks.block_windows, found.shuffle_blocks.group_blocks
+    assert (n, groups) == (8, 17)
+    assert blocks.amplification == pytest.approx(0.9 * (n + 9) / (10 * n), rel=0.05)
+    assert full.later_disk_bytes == full.read_bytes
+    assert full.later_seconds == pytest.approx(full.read_bytes / 1e6)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_part_of_the_batches_tells_as_much(
+    make_store: MakeClips, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scaled counts of a part are near those of the whole epoch."""
+    converted = {"compression": "zstd", "chunk_frames": 5} if compressed else {}
+    store = make_store({"a": range(2500)}, shape=(64, 64, 1), converted=converted)
+    options = {"memory_bytes": 600 * PAGE, "cache_bytes": 1000 * PAGE}
+    whole = plan(store, **options).costs
+    monkeypatch.setattr(planning, "COUNTED_FRAMES", 12_000)
+    for part, all_of_it in zip(plan(store, **options).costs, whole, strict=True):
+        assert all_of_it.whole
+        assert not part.whole
+        assert part.read_bytes == pytest.approx(all_of_it.read_bytes, rel=0.08)
+
+
+def test_advice_by_memory_and_disk(make_store: MakeClips, packed: Path) -> None:
+    """Frames that fit stay there; else the quickest layout, by blocks where the disk is slow."""
+    rng = np.random.default_rng(0)
+    path = make_store({"a": range(2)}).with_name("noise.npy")
+    np.save(path, rng.integers(0, 256, (1500, 64, 64), dtype=np.uint8))
+    from framewin import convert
+
+    store = path.with_name("noise.zarr")
+    convert(path, store)
+    fits = plan(store, memory_bytes=2**30)
+    assert (fits.layout, fits.cache, fits.shuffle, fits.read_ahead) == ("none", None, True, 0)
+    decoded = plan(packed, memory_bytes=2**30)
+    assert (decoded.layout, decoded.cache, decoded.shuffle) == ("zstd", "memory", True)
+    # Noise does not shrink: the disk says all, then nothing.
+    slow = plan(store, memory_bytes=1000 * PAGE, disk_mbps=0.1, cache_bytes=700 * PAGE)
+    assert (slow.layout, slow.shuffle, slow.read_ahead) == ("none", "blocks", 16)
+    fast = plan(store, memory_bytes=1000 * PAGE, disk_mbps=1e9, cache_bytes=700 * PAGE)
+    assert (fast.layout, fast.shuffle, fast.cache) == ("none", True, None)
+    assert [reason.partition(":")[0] for reason in slow.reasons] == ["layout", "cache", "shuffle"]
+    # What shrinks to less than memory is read from the disk once.
+    zeros = path.with_name("zeros.npy")
+    np.save(zeros, np.zeros((1500, 64, 64), np.uint8))
+    convert(zeros, path.with_name("zeros.zarr"))
+    small = plan(path.with_name("zeros.zarr"), memory_bytes=400 * PAGE, disk_mbps=0.001)
+    assert small.layout in ("lz4", "zstd")
+    assert small.cache_bytes == 2**28
+
+
+def test_the_command_prints_the_same(packed: Path) -> None:
+    """Numbers as JSON, or a table; and the memory in words."""
+    command = [FRAMEWIN, "plan", packed, "--memory", "1.5GB", "--disk-mbps", "100"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    wanted = plan(packed, memory_bytes=1_500_000_000, disk_mbps=100.0).as_json()
+    got = json.loads(done.stdout)
+    assert got["memory_bytes"] == 1_500_000_000
+    for key in ("windows", "batches", "window_bytes", "shuffle_blocks", "cache", "shuffle"):
+        assert got[key] == wanted[key]
+    counts = [[cost["read_bytes"] for cost in each["costs"]] for each in (got, wanted)]
+    assert counts[0] == counts[1]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.search(r"^shuffle +read/used +a batch", done.stdout, re.MULTILINE)
+    assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == [
+        "False",
+        "True",
+        "blocks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--memory", "much"], "--memory must be a size such as 16GB or 500MB, got 'much'"),
+        (["--memory", "0"], "memory_bytes must be > 0, got 0"),
+        (["--disk-mbps", "0"], "disk_mbps must be > 0, got 0.0"),
+        (["--batch-size", "999"], "batch_size must be in 1..252, got 999"),
+        (["--input-frames", "999"], "no window fits, each spans 1004 frames"),
+    ],
+)
+def test_bad_usage(packed: Path, option: list[str], message: str) -> None:
+    """One line, exit code 2."""
+    done = subprocess.run(
+        [FRAMEWIN, "plan", packed, *option], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert message in re.sub(r"\s+", " ", done.stderr)
+
+
+def test_no_store(tmp_path: Path) -> None:
+    """One line, exit code 1."""
+    done = subprocess.run(
+        [FRAMEWIN, "plan", tmp_path / "no.zarr"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "does not exist; expected a store made by framewin convert" in done.stderr
+
+
+def test_blocks_of_the_plan_are_those_of_the_dataset(packed: Path) -> None:
+    """What is planned is what shuffle="blocks" does."""
+    ds = FrameWindowDataset(packed, input_frames=5, predict_frames=5)
+    shape = plan(packed).shuffle_blocks
+    assert shape == ds.block_shape()
+    order = ds.schedule(batch_size=8, shuffle="blocks").order
+    assert isinstance(order, BlockOrder)
+    assert order.block_windows == shape.block_windows
