@@ -23,6 +23,7 @@ import numpy as np
 
 from framewin.conversion.estimate import Estimate, estimate_layouts
 from framewin.dataset import FrameWindowDataset
+from framewin.remote import refuse_url
 from framewin.schema import Int64Array
 from framewin.stores import open_store
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, usable_cores
@@ -171,9 +172,10 @@ def plan(
         cache_bytes: Decoded chunks that are kept, in bytes.
 
     Raises:
-        StoreError: No store.
+        StoreError: No store, or a URL.
         ValueError: A number out of its range, or clips too short for a window.
     """
+    refuse_url(path, "its disk is not this machine's; framewin fetch it first")
     memory_bytes = _memory_bytes() // 2 if memory_bytes is None else memory_bytes
     for name, value in (("memory_bytes", memory_bytes), ("disk_mbps", disk_mbps)):
         if not value > 0:
@@ -202,7 +204,7 @@ def plan(
         frame_bytes=dataset.clips.num_frames * dataset.frame_format.nbytes,
         memory_bytes=memory_bytes,
         disk_mbps=disk_mbps,
-        readahead_bytes=_readahead_bytes(dataset.path),
+        readahead_bytes=_readahead_bytes(Path(path)),
         shuffle_blocks=count.shape(present),
         costs=costs,
         layouts=layouts,

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framewin import FrameWindowDataset, StoreError, convert, verify
+from framewin import FrameWindowDataset, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
 from framewin.stores import chunks, open_store, zarr_store
 from framewin.stores.chunks import ChunkPlace, runs
@@ -429,6 +429,7 @@ def test_places_on_this_machine(
         lambda: opened(url, array="frames"),
         lambda: remote.split(train=0.5, test=0.5).save(other),
         lambda: refuse_url(Path(url), "no"),
+        lambda: plan(url),
     ]
     for call in refused:
         with pytest.raises(StoreError, match=r"s3://frames/\S+ is a URL; "):
