@@ -24,7 +24,7 @@ ALLOWED = {
     "sources": {*BASE, "containers"},
     "containers": BASE,
     "stores": {*BASE, "", "containers"},
-    "conversion": {*BASE, "sources", "stores", "windows"},
+    "conversion": {*BASE, "", "sources", "stores", "windows"},
     "dataset": {*BASE, "containers", "scaling", "stores", "windows", "adapters", "forecast"},
     "leaks": {"schema", "dataset"},
     "augment": {"schema", "metrics", "windows"},
