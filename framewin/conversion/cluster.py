@@ -129,10 +129,26 @@ class Pool:
             return told or getattr(self.executor, "_max_workers", None) or usable_cores()
         # Workers of Dask come and go.
         if time.monotonic() - self._asked >= POLL_SECONDS:
-            with _clear_errors():
+            with self.clear_errors():
                 self._workers = sum(self._client.nthreads().values())
             self._asked = time.monotonic()
         return self._workers
+
+    @contextmanager
+    def clear_errors(self) -> Iterator[None]:
+        """What an executor raises, which may be anything, as one line."""
+        try:
+            yield
+        except FramewinError:
+            raise
+        # CancelledError: Dask cancels what it has lost sight of.
+        except (Exception, CancelledError) as exc:
+            reason = ": ".join([type(exc).__name__, *str(exc).splitlines()[:1]])
+            if self._client is not None and self._client.status != "running":
+                reason = "the connection to the Dask scheduler is lost"
+            raise StoreError(
+                f"the executor failed ({reason}); what is done is kept, repeat the command to go on"
+            ) from exc
 
     @property
     def deserted(self) -> bool:
@@ -200,7 +216,7 @@ class ClusterCrew(Crew[list[int]]):
             nothing: Future[Any] = Future()
             nothing.set_result(None)
             return nothing
-        with _clear_errors():
+        with self._pool.clear_errors():
             return self._pool.executor.submit(convert_blocks, self._task(task))
 
     def written(self, task: list[int], future: Future[Any]) -> Iterator[WrittenBlock]:
@@ -210,7 +226,7 @@ class ClusterCrew(Crew[list[int]]):
                 self._look_again(number)
             return
         self._wait(task, future)
-        with _clear_errors():
+        with self._pool.clear_errors():
             answer: Answer = future.result()
         self._damaged |= answer.damaged
         if self._statistics is not None and answer.statistics is not None:
@@ -450,20 +466,6 @@ class _Work:
             row, nodata = begin - self.task.blocks[0][1], self.task.plan.meta.nodata
             self.statistics.put(row, frames, previous=previous, nodata=nodata)
         return WrittenBlock(number, bytes_in, chunks)
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """What an executor raises, which may be anything, as one line."""
-    try:
-        yield
-    except FramewinError:
-        raise
-    except (Exception, CancelledError) as exc:
-        reason = ": ".join([type(exc).__name__, *str(exc).splitlines()[:1]])
-        raise StoreError(
-            f"the executor failed ({reason}); what is done is kept, repeat the command to go on"
-        ) from exc
 
 
 def _check_version(task: Task, host: str) -> None:

@@ -29,7 +29,8 @@ def dask_executor(address: str) -> Iterator[Executor]:
     """
     distributed = require("distributed", extra="dask")
     # Its accounts of lost connections, many lines long, which end in an error of ours.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     client = _connected(distributed, address)
     try:
         _await_worker(client, address)
