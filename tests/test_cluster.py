@@ -407,6 +407,47 @@ def test_wrong_arguments(make_clips: MakeClips, tmp_path: Path) -> None:
         assert not durable.partial_path(dest).exists()
 
 
+def test_forks_of_tensorflow_are_refused(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would hang."""
+    monkeypatch.setitem(sys.modules, "tensorflow", sys)
+    source, dest = make_clips({"a": range(9)}), tmp_path / "clips.zarr"
+    executor = ProcessPoolExecutor(1, mp_context=get_context("fork"))
+    with pytest.raises(ValueError, match="executor forks, which hangs once TensorFlow has started"):
+        convert(source, dest, executor=executor)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_an_answer_is_on_disk(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """A worker waits for the disk once, behind all it has written, before it answers."""
+    steps: list[tuple[str, Path]] = []
+    monkeypatch.setattr(durable, "failpoint", lambda *step: steps.append(step))
+    tasks = 0
+
+    class Watched(Inline):
+        def submit(self, *arguments: object, **options: object) -> Future[Answer]:
+            nonlocal tasks
+            steps.clear()
+            future = super().submit(*arguments, **options)
+            [path] = {path for _, path in steps}
+            blocks = len(self.tasks[-1].blocks)
+            assert path.parent.name == ("frames" if compression == "none" else "spill")
+            assert [name for name, _ in steps if name != "truncate"] == [
+                "open", *["write"] * blocks, "fdatasync",
+            ]  # fmt: skip
+            tasks += 1
+            return future
+
+    # With nothing else under way, of which there would be steps, too.
+    monkeypatch.setattr("framewin.conversion.journal.SYNC_BYTES", 2**40)
+    source = make_clips({"a": range(70)})
+    convert(source, tmp_path / "clips.zarr", executor=Watched(), in_flight=1, **layout(compression))
+    assert tasks > 5
+
+
 class Deaf(Executor):
     """Never answers; with a client of no workers, or without."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -103,12 +104,19 @@ class Pool:
 
         Raises:
             TypeError: Not an executor.
-            ValueError: `in_flight` below 1.
+            ValueError: `in_flight` below 1, or processes that would be forked from TensorFlow.
         """
         if not isinstance(executor, Executor):
             raise TypeError(
                 f"executor must be a concurrent.futures.Executor, got {executor!r}; of a Dask "
                 "client it is client.get_executor()"
+            )
+        context = getattr(executor, "_mp_context", None)
+        forks = context is not None and context.get_start_method() == "fork"
+        if forks and "tensorflow" in sys.modules:
+            raise ValueError(
+                "executor forks, which hangs once TensorFlow has started; give "
+                "ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))"
             )
         if in_flight is not None and in_flight < 1:
             raise ValueError(f"in_flight must be >= 1, got {in_flight}")

@@ -29,7 +29,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
     """
     distributed = require("distributed", extra="dask")
     # Its accounts of lost connections, many lines long, which end in an error of ours.
-    for name in ("distributed", "distributed.client"):
+    for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     client = _connected(distributed, address)
     try:

@@ -121,9 +121,9 @@ def convert(
             slower with it, and they can be computed when they are needed.
         workers: Decoding threads; by default one per core this process may use.
         executor: Decodes and writes in their place: any `concurrent.futures.Executor`, such as a
-            `ProcessPoolExecutor`, Dask's `Client.get_executor()` or the `MPIPoolExecutor` of
-            mpi4py. Its workers need framewin and the same files at the same paths; the store is
-            the same to the last bit. It is not shut down.
+            `ProcessPoolExecutor` (that spawns), Dask's `Client.get_executor()` or mpi4py's
+            `MPIPoolExecutor`. Its workers need framewin and the same files at the same paths; the
+            store is the same to the last bit. It is not shut down.
         in_flight: Tasks that `executor` is given at once; by default twice its workers, as far as
             it tells their number.
         progress: Called with (frames done, frames in all) after each block.
