@@ -25,7 +25,7 @@ ALLOWED = {
     "sources": {*BASE, "containers"},
     "containers": BASE,
     "stores": {*BASE, "", "containers"},
-    "conversion": {*BASE, "sources", "stores", "windows"},
+    "conversion": {*BASE, "", "sources", "stores", "windows"},
     "dataset": {*BASE, "containers", "scaling", "stores", "windows", "adapters", "forecast"},
     "leaks": {"schema", "dataset"},
     "planning": {*BASE, "conversion", "stores", "windows", "dataset"},

@@ -61,7 +61,7 @@ def test_every_option_is_explained() -> None:
 
 def test_every_option_of_convert_is_explained() -> None:
     """Those that say what frames become, and the others."""
-    options = [*ConvertSettings.__dataclass_fields__, "dry_run", "json", "workers", "quiet"]
+    options = [*ConvertSettings.__dataclass_fields__, "dry_run", "json", "workers", "dask", "quiet"]
     for name in options:
         assert f"`--{name.replace('_', '-')}" in README, name
 

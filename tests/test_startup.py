@@ -12,7 +12,8 @@ import pytest
 from tests.conftest import MakeClips
 
 DECODERS = {"imagecodecs", "imageio", "PIL", "tifffile", "av"}
-HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch", "obstore", *DECODERS}
+HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch"}
+HEAVY |= {"obstore", "distributed", *DECODERS}
 
 
 def loaded_after(code: str, *arguments: object) -> set[str]:
@@ -63,7 +64,8 @@ def test_help_is_light(arguments: list[str]) -> None:
 def test_convert_loads_no_framework(make_clips: MakeClips, tmp_path: Path) -> None:
     """Converting never starts TensorFlow, after which a fork hangs, and only what PNG needs."""
     loaded = loaded_after(RUN_CLI, "convert", make_clips({"a": [0]}), tmp_path / "clips.zarr")
-    assert not loaded & {"tensorflow", "keras", "torch", "h5py", *DECODERS - {"imagecodecs"}}
+    unused = {"tensorflow", "keras", "torch", "h5py", "distributed", *DECODERS - {"imagecodecs"}}
+    assert not loaded & unused
 
 
 def test_reading_loads_no_decoder(make_clips: MakeClips, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
 from functools import partial
@@ -18,6 +20,8 @@ from framewin.cli.output import SHOWN, print_rows, show_progress, size_text, som
 from framewin.errors import SourceError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from framewin.conversion.audit import Audit, ClipAudit
     from framewin.conversion.estimate import Estimate
     from framewin.conversion.plan import Target
@@ -143,6 +147,10 @@ def convert(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers convert in our place."),
+    ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin anew where an interrupted run could go on.")
     ] = False,
@@ -186,11 +194,16 @@ def convert(
     if dry_run:
         _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
         return
-    with usage_errors():
-        plan = plan_conversion(source, dest, settings, target)
+    if dask is not None and workers is not None:
+        raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     try:
-        with show_progress("converting", quiet) as progress:
-            report = run(plan, workers=workers, progress=progress, restart=restart)
+        with _executor(dask) as executor:
+            with usage_errors():
+                plan = plan_conversion(source, dest, settings, target)
+            with show_progress("converting", quiet) as progress:
+                report = run(
+                    plan, workers=workers, executor=executor, progress=progress, restart=restart
+                )
     except KeyboardInterrupt:
         _say_stopped(dest)
         raise typer.Exit(INTERRUPTED_EXIT) from None
@@ -200,6 +213,18 @@ def convert(
         print_rows(_report_rows(report))
     if report.damaged:
         raise typer.Exit(DAMAGE_EXIT)
+
+
+@contextmanager
+def _executor(dask: str | None) -> Iterator[Executor | None]:
+    """That of a Dask cluster, if its address is given."""
+    if dask is None:
+        yield None
+        return
+    from framewin.conversion.dask_client import dask_executor
+
+    with dask_executor(dask) as executor:
+        yield executor
 
 
 def _say_stopped(dest: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -97,6 +98,8 @@ def _check_usage(
 ) -> None:
     if resume is not None and (given or any(each is not None for each in (store, out, config))):
         raise typer.BadParameter("--resume goes on with the settings of the run; give nothing else")
+    if resume is None and out is None and os.environ.get("TF_CONFIG"):
+        raise typer.BadParameter("with TF_CONFIG give --out, the same folder to all workers")
     if store is None and config is None and resume is None:
         raise typer.BadParameter("give a STORE, or --config or --resume")
 

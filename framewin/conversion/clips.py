@@ -148,6 +148,15 @@ def without(clip: Clip, positions: Sequence[int]) -> Clip:
     return replace(clip, file_names=names, numbers=clip.numbers[kept])
 
 
+def part_of(clip: Clip, first: int, last: int) -> Clip:
+    """Frames [first, last) of a clip; of its file, only what reading them takes."""
+    rows = slice(first, last)
+    if isinstance(clip, FileClip):
+        info = replace(clip.info, numbers=None, parts=())
+        return replace(clip, info=info, numbers=clip.numbers[rows], indices=clip.indices[rows])
+    return replace(clip, file_names=clip.file_names[rows], numbers=clip.numbers[rows])
+
+
 def _add_frames(found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps: bool) -> bool:
     """Add a clip of files of one frame each; False where they turn out to be clips themselves."""
     lost: list[Damaged] = []

@@ -21,7 +21,35 @@ PATHS_AT_ONCE = 2**16
 _DIGEST_BYTES = 16
 
 
-class Fingerprints:
+class KnownFiles:
+    """Size and modification time of the files of some clips."""
+
+    def __init__(self, of_clips: list[Int64Array | None]) -> None:
+        """Take (frames, 2) of each clip, (1, 2) where all frames are in one file.
+
+        None is a clip that is not checked.
+        """
+        self._of_clips = of_clips
+
+    def of_frames(self, clip: int, first: int, last: int) -> list[list[int]]:
+        """Size and time of the files of frames [first, last) of a clip of a file each."""
+        known = self._of_clips[clip]
+        assert known is not None
+        found: list[list[int]] = known[first:last].tolist()
+        return found
+
+    def check(self, clip: int, frame: int, path: str) -> None:
+        """Refuse a file that is not what it was; called once it was read.
+
+        Raises:
+            SourceChangedError: Its size or time is another.
+        """
+        known = self._of_clips[clip]
+        if known is not None:
+            check_same(known[frame if len(known) > 1 else 0].tolist(), status(path), path)
+
+
+class Fingerprints(KnownFiles):
     """Size and modification time of the file of each row of a plan."""
 
     def __init__(self, plan: ConversionPlan) -> None:
@@ -31,30 +59,31 @@ class Fingerprints:
             SourceError: A file has vanished.
         """
         self.plan = plan
-        self._of_clips = [_of_clip(plan, clip) for clip in range(len(plan.clips))]
+        self._all = [_of_clip(plan, clip) for clip in range(len(plan.clips))]
+        super().__init__([*self._all])
+
+    def part(self, begin: int, end: int) -> KnownFiles:
+        """Those of rows [begin, end), for `plan.part(begin, end)`."""
+        found: list[Int64Array | None] = []
+        for clip, first, last in self.plan.pieces(begin, end):
+            known = self._all[clip]
+            source = self.plan.clips[clip]
+            if not isinstance(source, FileClip):
+                found.append(known[first:last])
+            else:
+                # A Zarr store is a folder of perhaps a million files: once, at its end.
+                ends = last == len(source.numbers) or not os.path.isdir(source.path)  # noqa: PTH112
+                found.append(known if ends else None)
+        return KnownFiles(found)
 
     def of_rows(self, begin: int, end: int) -> str:
         """Digest of the names, sizes and times of the files of rows [begin, end)."""
         digest = blake2b(digest_size=_DIGEST_BYTES)
         for clip, first, last in self.plan.pieces(begin, end):
-            known = self._of_clips[clip]
+            known = self._all[clip]
             digest.update(known[first:last].tobytes() if len(known) > 1 else known.tobytes())
             digest.update("\0".join(self.plan.clips[clip].file_names[first:last]).encode())
         return digest.hexdigest()
-
-    def of_frames(self, clip: int, first: int, last: int) -> list[list[int]]:
-        """Size and time of the files of frames [first, last) of a clip of a file each."""
-        found: list[list[int]] = self._of_clips[clip][first:last].tolist()
-        return found
-
-    def check_file(self, clip: int, path: str) -> None:
-        """Refuse a file of several frames that is not what it was; called once it was read.
-
-        Raises:
-            SourceChangedError: Its size or time is another.
-        """
-        [known] = self._of_clips[clip].tolist()
-        check_same(known, status(path), path)
 
 
 def check_same(known: Sequence[int], found: Sequence[int], path: str) -> None:

@@ -17,6 +17,7 @@ from framewin.conversion.clips import (
     FileClip,
     Resolved,
     is_clip,
+    part_of,
     read_info,
     resolve,
     without,
@@ -68,6 +69,8 @@ class ConversionPlan:
     """The module that writes it."""
     needed_bytes: int
     """Disk space that the store takes at most."""
+    first_path: str = ""
+    """Of a part of a plan, path of the whole plan's first frame, which all must be like."""
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Rows [begin, end) as (index of clip, first frame in it, end frame in it)."""
@@ -84,6 +87,32 @@ class ConversionPlan:
         """The files that rows [begin, end) of the store come from."""
         for clip, first, last in self.pieces(begin, end):
             yield from self.clips[clip].paths(first, last)
+
+    def part(self, begin: int, end: int) -> ConversionPlan:
+        """Rows [begin, end) as a plan that can be read, and pickled: it holds nothing else."""
+        found = list(self.pieces(begin, end))
+        clips = [part_of(self.clips[index], first, last) for index, first, last in found]
+        table = self.meta.clips
+        meta = StoreMeta(
+            self.meta.frame_format,
+            ClipTable.from_frame_numbers(
+                [clip.name for clip in clips],
+                [clip.numbers for clip in clips],
+                step=table.step,
+                time_unit=table.time_unit,
+            ),
+            nodata=self.meta.nodata,
+        )
+        return replace(
+            self,
+            clips=clips,
+            formats=[self.formats[index] for index, _, _ in found],
+            skipped={},
+            damaged=[],
+            meta=meta,
+            format=None,
+            first_path=next(self.paths(0, 1)),
+        )
 
     def relative_files(self) -> list[tuple[str, Sequence[str]]]:
         """Per clip, its folder below the source ("" for the source itself) and its file names."""
@@ -240,7 +269,7 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     expected = plan.meta.frame_format
     if found == expected:
         return
-    first = next(plan.paths(0, 1))
+    first = plan.first_path or next(plan.paths(0, 1))
     advice = "try --size HxW"
     if found.channels != expected.channels:
         advice = "try --mode, --drop-alpha or --background"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from framewin.conversion.clips import Damaged, FileClip, unreadable
-from framewin.conversion.fingerprints import Fingerprints, check_same
+from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
@@ -30,11 +30,22 @@ class FrameReader:
     so the block that holds later frames waits for the one before it.
     """
 
-    def __init__(self, plan: ConversionPlan, known: Fingerprints | None = None) -> None:
-        """Read the frames of a plan; with `known`, refuse files that have changed since."""
+    def __init__(
+        self,
+        plan: ConversionPlan,
+        known: KnownFiles | None = None,
+        damaged: dict[int, Damaged] | None = None,
+    ) -> None:
+        """Read the frames of a plan.
+
+        Args:
+            plan: Which frames, and what becomes of them.
+            known: What its files were like; those that have changed since are refused.
+            damaged: Where damage is noted.
+        """
         self.plan = plan
         self._known = known
-        self.damaged: dict[int, Damaged] = {}
+        self.damaged: dict[int, Damaged] = {} if damaged is None else damaged
         """Row -> what is wrong with it, where damage leaves gaps."""
         self._options = plan.settings.read_options
         self._rule = PixelRule(plan.settings)
@@ -84,7 +95,7 @@ class FrameReader:
                 bytes_in += self._read_file(self._files[index], first, last, frames, row)
                 # Once, at its end: a Zarr store is a folder of perhaps a million files.
                 if self._known is not None and last == len(clip.numbers):
-                    self._known.check_file(index, clip.path)
+                    self._known.check(index, first, clip.path)
             else:
                 known = None if self._known is None else self._known.of_frames(index, first, last)
                 paths = self.plan.clips[index].paths(first, last)

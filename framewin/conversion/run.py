@@ -1,21 +1,22 @@
-"""Carrying out a plan: blocks of frames, decoded and written by threads."""
+"""Carrying out a plan: blocks of frames, decoded and written by threads or by an executor."""
 
 from __future__ import annotations
 
 import errno
 import threading
 import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
+from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twice
 from framewin.conversion.clips import Damaged, FileClip
+from framewin.conversion.cluster import ClusterCrew, Pool
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.journal import Journal, JournalledBlock
 from framewin.conversion.plan import ConversionPlan, Target, plan_conversion
@@ -23,7 +24,7 @@ from framewin.conversion.read import FrameReader
 from framewin.conversion.resume import plan_record, take_up
 from framewin.conversion.settings import ConvertOptions, ConvertSettings
 from framewin.conversion.statistics import BlockStatistics
-from framewin.errors import FramewinError, SourceError, StoreError
+from framewin.errors import SourceError, StoreError
 from framewin.schema import FrameFormat, Gap, Progress
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
@@ -91,6 +92,8 @@ def convert(
     nodata: float | None = None,
     statistics: bool = False,
     workers: int | None = None,
+    executor: Executor | None = None,
+    in_flight: int | None = None,
     progress: Progress | None = None,
     restart: bool = False,
     **options: Unpack[ConvertOptions],
@@ -117,6 +120,12 @@ def convert(
             of a dataset need not read the frames. Not by default, for conversion is 6 to 30 %
             slower with it, and they can be computed when they are needed.
         workers: Decoding threads; by default one per core this process may use.
+        executor: Decodes and writes in their place: any `concurrent.futures.Executor`, such as a
+            `ProcessPoolExecutor` (that spawns), Dask's `Client.get_executor()` or mpi4py's
+            `MPIPoolExecutor`. Its workers need framewin and the same files at the same paths; the
+            store is the same to the last bit. It is not shut down.
+        in_flight: Tasks that `executor` is given at once; by default twice its workers, as far as
+            it tells their number.
         progress: Called with (frames done, frames in all) after each block.
         restart: Begin anew where an interrupted conversion could go on.
         **options: The fields of `framewin.ConvertSettings`, which are named like the options
@@ -129,11 +138,14 @@ def convert(
         SourceError: Frames are missing, damaged, or in doubt; the message names the file.
         FrameFormatError: Two frames differ in shape or dtype; the message names both.
         SourceChangedError: A file changed, or vanished, while it was converted.
-        StoreError: `dest` exists or cannot be written, another process is converting to it, or
-            an interrupted conversion was of something else.
+        StoreError: `dest` exists or cannot be written, another process is converting to it, an
+            interrupted conversion was of something else, or the executor breaks; calling it again
+            goes on.
         MissingDependencyError: A video, or zstd or lz4 in HDF5, without the package for it.
-        ValueError: `workers` below 1, an option out of its range, or a no-data value that no
-            pixel can have.
+        TypeError: `executor` is none.
+        ValueError: `workers` or `in_flight` below 1, `executor` together with `workers`,
+            `in_flight` without it, an option out of its range, or a no-data value that no pixel
+            can have.
 
     Example:
         >>> report = convert("frames", "clips.zarr")          # doctest: +SKIP
@@ -142,31 +154,44 @@ def convert(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, got {workers}")
+    _check_executor(workers, executor, in_flight)
     target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
     plan = plan_conversion(source, dest, ConvertSettings(**options), target)
-    return run(plan, workers=workers, progress=progress, restart=restart)
+    return run(
+        plan,
+        workers=workers,
+        executor=executor,
+        in_flight=in_flight,
+        progress=progress,
+        restart=restart,
+    )
 
 
 def run(
     plan: ConversionPlan,
     *,
     workers: int | None = None,
+    executor: Executor | None = None,
+    in_flight: int | None = None,
     progress: Progress | None = None,
     restart: bool = False,
 ) -> ConvertReport:
     """Carry out a plan; see `convert`."""
     started = time.perf_counter()
+    _check_executor(workers, executor, in_flight)
+    pool = None if executor is None else Pool(executor, in_flight)
+    hands = pool or workers or usable_cores()
     _check_stores(plan)
     try:
         with durable.building(plan.dest) as site:
             plan, resume = take_up(site, plan, restart=restart)
-            job = _Job(site, plan, workers or usable_cores(), progress)
+            job = _Job(site, plan, hands, progress)
             job.run(resume=resume)
-            while job.reader.damaged:
+            while job.damaged:
                 # The rows of all frames behind a damaged one change. Damage is rare, so the
                 # conversion begins again without the damaged frames, which are all known now.
-                plan = plan.without(job.reader.damaged)
-                job = _Job(site, plan, workers or usable_cores(), progress)
+                plan = plan.without(job.damaged)
+                job = _Job(site, plan, hands, progress)
                 job.run(resume=False)
     except OSError as exc:
         raise _write_error(plan, exc) from exc
@@ -189,6 +214,16 @@ def run(
     )
 
 
+def _check_executor(workers: int | None, executor: Executor | None, in_flight: int | None) -> None:
+    if executor is not None and workers is not None:
+        raise ValueError(
+            f"executor and workers exclude each other, got workers={workers}; an executor has its "
+            "own workers"
+        )
+    if executor is None and in_flight is not None:
+        raise ValueError(f"in_flight is of an executor, got {in_flight} without one")
+
+
 def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
     advice = ""
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -209,15 +244,21 @@ class _Job:
     """Carries out a plan in a partial folder, from the beginning or where another one stopped."""
 
     def __init__(
-        self, site: durable.Site, plan: ConversionPlan, workers: int, progress: Progress | None
+        self,
+        site: durable.Site,
+        plan: ConversionPlan,
+        hands: int | Pool,
+        progress: Progress | None,
     ) -> None:
         self.site = site
         self.plan = plan
-        self.workers = workers
+        self.hands = hands
+        """How many threads, or who else decodes and writes."""
         self.progress = progress
         self.known = Fingerprints(plan)
-        self.reader = FrameReader(plan, self.known)
         self.writer: StoreWriter
+        self.damaged: dict[int, Damaged] = {}
+        """Row -> what is wrong with it, where damage leaves gaps."""
         self.bytes_in = 0
         self.resumed_frames = 0
 
@@ -231,14 +272,14 @@ class _Job:
         statistics = BlockStatistics(plan.meta) if plan.target.statistics else None
         if statistics is not None:
             writer.statistics = statistics.columns()
-        self.converter = _BlockConverter(self.reader, writer, statistics)
+        self.grid = BlockGrid.of(plan, writer.chunk_frames, BLOCK_BYTES)
         self.journal = Journal(self.site.journal, writer.files.sync)
         try:
-            self._write_blocks(self._kept_blocks())
+            self._write_blocks(self._crew(self._kept_blocks(), statistics))
             self.journal.flush()
-            if not self.reader.damaged:
-                if self.converter.statistics is not None:
-                    writer.statistics = self.converter.statistics.columns()
+            if not self.damaged:
+                if statistics is not None:
+                    writer.statistics = statistics.columns()
                 writer.finish()
         except BaseException:
             # A failed sync leaves nothing to record; other errors should not cost what is done.
@@ -246,7 +287,7 @@ class _Job:
                 self.journal.flush()
             raise
         finally:
-            self.site.keep = self.journal.synced and not self.reader.damaged
+            self.site.keep = self.journal.synced and not self.damaged
             self.journal.close()
             writer.files.close()
             writer.close()
@@ -254,7 +295,7 @@ class _Job:
     def _kept_blocks(self) -> set[int]:
         """Blocks that are on disk as they must be."""
         found: list[list[StoredChunk] | None] = []
-        for number in range(self.converter.num_blocks):
+        for number in range(self.grid.num_blocks):
             block = self.journal.blocks.get(number)
             same = block is not None and block.files == self._fingerprint(number)
             found.append(block.chunks if block is not None and same else None)
@@ -262,140 +303,143 @@ class _Job:
         for number in kept:
             for chunk in found[number] or ():
                 self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
-            begin, end = self.converter.rows(number)
+            begin, end = self.grid.rows(number)
             self.resumed_frames += end - begin
         return kept
 
-    def _write_blocks(self, kept: set[int]) -> None:
-        """Decode and write the blocks that are not kept; those are read again for statistics.
+    def _crew(self, kept: set[int], statistics: BlockStatistics | None) -> Crew[Any]:
+        """Who decodes and writes all blocks but those that are kept."""
+        if isinstance(self.hands, Pool):
+            return ClusterCrew(
+                self.hands,
+                self.plan,
+                self.known,
+                self.writer,
+                self.site,
+                statistics,
+                self.damaged,
+                grid=self.grid,
+                kept=kept,
+                stalled_seconds=STALLED_SECONDS,
+            )
+        reader = FrameReader(self.plan, self.known, self.damaged)
+        converter = _BlockConverter(reader, self.writer, self.grid, statistics)
+        return _Threads(converter, kept, self.hands)
 
-        Only a few are under way at any time, and results are taken in row order, so memory
-        does not grow with the source and the first bad frame is the one that is reported.
-        """
-        waiting = iter(range(self.converter.num_blocks))
-        running: deque[tuple[int, Future[tuple[int, list[StoredChunk]] | None]]] = deque()
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="framewin-convert")
+    def _write_blocks(self, crew: Crew[Any]) -> None:
+        """Take the blocks of a crew, while what stands beside the frames is written."""
         beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
         done, total = self.resumed_frames, self.plan.meta.clips.num_frames
-
-        def submit_blocks() -> None:
-            for number in islice(waiting, self.workers * BLOCKS_AHEAD - len(running)):
-                if number in kept:
-                    self.reader.skip(*self.converter.rows(number))
-                    running.append((number, pool.submit(self.converter.look_again, number)))
-                else:
-                    running.append((number, pool.submit(self.converter, number)))
-
         try:
             metadata = beside.submit(self.writer.write_metadata)
-            submit_blocks()
-            while running:
-                number, future = running.popleft()
-                written = self._result(number, future)
-                if written is not None:
-                    self._commit(number, *written)
-                submit_blocks()
-                if written is not None:
-                    begin, end = self.converter.rows(number)
-                    done += end - begin
-                    if self.progress is not None:
-                        self.progress(done, total)
+            for block in crew.blocks():
+                self._commit(block)
+                crew.fill()
+                begin, end = self.grid.rows(block.number)
+                done += end - begin
+                if self.progress is not None:
+                    self.progress(done, total)
             metadata.result()
         finally:
-            pool.shutdown(wait=not self.converter.stalled, cancel_futures=True)
+            crew.close()
             beside.shutdown()
 
-    def _result(
-        self, number: int, future: Future[tuple[int, list[StoredChunk]] | None]
-    ) -> tuple[int, list[StoredChunk]] | None:
+    def _commit(self, block: WrittenBlock) -> None:
+        self.bytes_in += block.bytes_in
+        if self.damaged:
+            return
+        for chunk in block.chunks:
+            self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
+        self.writer.files.commit(block.chunks)
+        line = JournalledBlock(block.number, self._fingerprint(block.number), block.chunks)
+        self.journal.add(line, sum(chunk.nbytes for chunk in block.chunks))
+
+    def _fingerprint(self, number: int) -> str:
+        return self.known.of_rows(*self.grid.rows(number))
+
+
+class _Threads(Crew[int]):
+    """Blocks decoded and written by threads of this process; those that are kept are looked at."""
+
+    def __init__(self, converter: _BlockConverter, kept: set[int], workers: int) -> None:
+        super().__init__(iter(range(converter.grid.num_blocks)))
+        self._converter = converter
+        self._kept = kept
+        self._limit = workers * BLOCKS_AHEAD
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
+        self._stalled = False
+
+    def limit(self) -> int:
+        """See `Crew`."""
+        return self._limit
+
+    def submit(self, task: int) -> Future[Any]:
+        """See `Crew`."""
+        if task in self._kept:
+            self._converter.reader.skip(*self._converter.grid.rows(task))
+            return self._pool.submit(self._converter.look_again, task)
+        return self._pool.submit(self._converter, task)
+
+    def written(self, task: int, future: Future[Any]) -> Iterator[WrittenBlock]:
+        """See `Crew`."""
         try:
-            return future.result(timeout=STALLED_SECONDS)
+            block = future.result(timeout=STALLED_SECONDS)
         except TimeoutError:
             if future.done():
                 raise
-            self.converter.stalled = True
-            begin, end = self.converter.rows(number)
+            self._stalled = True
+            begin, end = self._converter.grid.rows(task)
             raise StalledError(
-                f"{next(self.plan.paths(begin, end))} or one of the {end - begin - 1} frames "
-                f"behind it was not read within {STALLED_SECONDS:.0f} s; leave it out by --exclude"
+                f"{next(self._converter.reader.plan.paths(begin, end))} or one of the "
+                f"{end - begin - 1} frames behind it was not read within {STALLED_SECONDS:.0f} s; "
+                "leave it out by --exclude"
             ) from None
+        if block is not None:
+            yield block
 
-    def _commit(self, number: int, bytes_in: int, chunks: list[StoredChunk]) -> None:
-        self.bytes_in += bytes_in
-        if self.reader.damaged:
-            return
-        for chunk in chunks:
-            self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
-        self.writer.files.commit(chunks)
-        block = JournalledBlock(number, self._fingerprint(number), chunks)
-        self.journal.add(block, sum(chunk.nbytes for chunk in chunks))
-
-    def _fingerprint(self, number: int) -> str:
-        return self.known.of_rows(*self.converter.rows(number))
+    def close(self) -> None:
+        """See `Crew`."""
+        self._pool.shutdown(wait=not self._stalled, cancel_futures=True)
 
 
 class _BlockConverter:
     """Decodes one block of frames into a buffer that its thread keeps, and writes it."""
 
     def __init__(
-        self, reader: FrameReader, writer: StoreWriter, statistics: BlockStatistics | None
+        self,
+        reader: FrameReader,
+        writer: StoreWriter,
+        grid: BlockGrid,
+        statistics: BlockStatistics | None,
     ) -> None:
         self.reader = reader
         self.writer = writer
-        self.stalled = False
-        frame_bytes = reader.plan.meta.frame_format.nbytes
-        self.block = writer.chunk_frames * max(
-            1, BLOCK_BYTES // (writer.chunk_frames * frame_bytes)
-        )
-        self.num_blocks = -(-reader.plan.meta.clips.num_frames // self.block)
+        self.grid = grid
         self.local = threading.local()
         self.statistics = statistics
 
-    def rows(self, number: int) -> tuple[int, int]:
-        """The rows of a block, half-open."""
-        begin = number * self.block
-        return begin, min(begin + self.block, self.reader.plan.meta.clips.num_frames)
+    def __call__(self, number: int) -> WrittenBlock:
+        """Convert a block."""
+        begin, end = self.grid.rows(number)
+        return tried_twice(self.reader.plan, begin, end, lambda: self._convert(number))
 
-    def __call__(self, number: int) -> tuple[int, list[StoredChunk]]:
-        """Convert a block; returns the bytes read, and its chunks."""
-        try:
-            return self._convert(number)
-        except (FramewinError, OSError):
-            raise
-        # What else goes wrong in a thread, such as too little memory, may pass.
-        except Exception as exc:
-            return self._convert_again(number, exc)
-
-    def _convert_again(self, number: int, exc: Exception) -> tuple[int, list[StoredChunk]]:
-        begin, end = self.rows(number)
-        try:
-            return self._convert(number)
-        except (FramewinError, OSError):
-            raise
-        except Exception:
-            path = next(self.reader.plan.paths(begin, end))
-            raise StoreError(
-                f"{path} or one of the {end - begin - 1} frames behind it failed twice "
-                f"({type(exc).__name__}: {exc})"
-            ) from exc
-
-    def _convert(self, number: int) -> tuple[int, list[StoredChunk]]:
-        begin, end = self.rows(number)
+    def _convert(self, number: int) -> WrittenBlock:
+        begin, end = self.grid.rows(number)
         frames = self._buffer()[: end - begin]
         bytes_in = self.reader.read(begin, end, frames)
         # Once there is damage all is written anew: only the other damaged frames are wanted.
         if self.reader.damaged:
-            return bytes_in, []
+            return WrittenBlock(number, bytes_in, [])
         chunks = self.writer.files.write_block(begin, frames)
         if self.statistics is not None:
             self.statistics.put(begin, frames)
-        return bytes_in, chunks
+        return WrittenBlock(number, bytes_in, chunks)
 
     def look_again(self, number: int) -> None:
         """Take the statistics of a block that was written before."""
         if self.statistics is None:
             return
-        begin, end = self.rows(number)
+        begin, end = self.grid.rows(number)
         frames = self._buffer()[: end - begin]
         self.writer.files.read_block(begin, frames)
         self.statistics.put(begin, frames)
@@ -403,6 +447,6 @@ class _BlockConverter:
     def _buffer(self) -> np.ndarray:
         if not hasattr(self.local, "buffer"):
             form = self.reader.plan.meta.frame_format
-            self.local.buffer = np.empty((self.block, *form.shape), form.dtype)
+            self.local.buffer = np.empty((self.grid.block_frames, *form.shape), form.dtype)
         buffer: np.ndarray = self.local.buffer
         return buffer

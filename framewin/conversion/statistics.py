@@ -33,6 +33,12 @@ class BlockStatistics:
         self._meet(begin, frames[:1], sums[:1], before=False)
         self._meet(begin + len(frames), frames[-1:], sums[-1:], before=True)
 
+    def take(self, begin: int, part: FrameStatistics) -> None:
+        """Take statistics of rows from `begin` on that are complete: nobody waits for a frame."""
+        for name in STATISTICS:
+            values = getattr(part, name)
+            getattr(self._found, name)[begin : begin + len(values)] = values
+
     def columns(self) -> dict[str, np.ndarray]:
         """Column -> float64 (num_frames,), once all blocks were taken."""
         # Blocks do not know where segments begin.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,29 @@ class Devices:
                     lambda: everyone().all_reduce("SUM", tf.constant(1.0)),
                 )
             )()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What TensorFlow raises once another process is lost, as one line.
+
+        Raises:
+            TrainingError: So it is; this process cannot go on by itself.
+        """
+        try:
+            yield
+        except (
+            tf.errors.UnavailableError,
+            tf.errors.AbortedError,
+            tf.errors.CancelledError,
+            tf.errors.DeadlineExceededError,
+        ) as exc:
+            if self.workers == 1:
+                raise
+            raise TrainingError(
+                f"worker {self.worker} of TF_CONFIG has lost another one ({type(exc).__name__}); "
+                "see what that says, then start all of them again, with --resume RUN if RUN has a "
+                "checkpoint"
+            ) from exc
 
     def dealt(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """A batch of this process, (B, ...) each, as per-device values of equal shares."""

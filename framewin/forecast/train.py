@@ -103,7 +103,8 @@ def train(
     Raises:
         StoreError: No such store, or `out` exists.
         TrainingError: No window fits into the store, it cannot be split, the model is not fit
-            for it or sees what it must predict, or the loss became NaN.
+            for it or sees what it must predict, the loss became NaN, or another worker of
+            TF_CONFIG was lost.
         MissingDependencyError: TensorFlow is not installed.
     """
     refuse_url(out, "a run is written to this machine, give --out a path")
@@ -112,13 +113,14 @@ def train(
     split, parts = _split(dataset, settings)
     _check_batches(parts["train"], settings, devices)
     settings = replace(settings, cache=_absolute(settings.cache))
-    model, chosen = _built(dataset, settings, devices)
-    record = run_record(dataset, settings, chosen, _versions(), split)
-    if devices.worker == 0:
-        run = _new_folder(Path(out))
-        parts.save(run / SPLIT_FILE)
-        write_json(run / RUN_FILE, record)
-    return _carried_out(Path(out), model, parts, settings, devices, say or _to_stderr, None)
+    with devices.together():
+        model, chosen = _built(dataset, settings, devices)
+        record = run_record(dataset, settings, chosen, _versions(), split)
+        if devices.worker == 0:
+            run = _new_folder(Path(out))
+            parts.save(run / SPLIT_FILE)
+            write_json(run / RUN_FILE, record)
+        return _carried_out(Path(out), model, parts, settings, devices, say or _to_stderr, None)
 
 
 def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
@@ -143,10 +145,11 @@ def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
     devices = _start(run.settings)
     parts = _parts_again(run)
     _check_batches(parts["train"], run.settings, devices)
-    model, _ = _built(parts["train"], run.settings, devices, run)
-    return _carried_out(
-        run.folder, model, parts, run.settings, devices, say or _to_stderr, run.record
-    )
+    with devices.together():
+        model, _ = _built(parts["train"], run.settings, devices, run)
+        return _carried_out(
+            run.folder, model, parts, run.settings, devices, say or _to_stderr, run.record
+        )
 
 
 def _start(settings: TrainSettings) -> Any:

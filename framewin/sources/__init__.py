@@ -96,9 +96,14 @@ def read_frames(
 ) -> tuple[int, Iterator[np.ndarray | SourceError]]:
     """The frames of a clip from one at or before `first` on, and which that is."""
     decoder = clip_decoder(path)
-    if hasattr(decoder, "read_clip_from"):
+    if is_seekable(path):
         return first, cast(SeekableDecoder, decoder).read_clip_from(path, options, first)
     return 0, decoder.read_clip(path, options)
+
+
+def is_seekable(path: str) -> bool:
+    """Whether the frames of a clip file can be read from any of them on."""
+    return hasattr(clip_decoder(path), "read_clip_from")
 
 
 def is_clip_path(path: Path) -> bool:

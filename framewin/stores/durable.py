@@ -21,8 +21,11 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import google_crc32c
 
 from framewin.errors import StoreError
 
@@ -31,6 +34,7 @@ PLAN = "plan.json"
 JOURNAL = "journal"
 FRAMES = "frames"
 STORE = "store"
+SPILL = "spill"
 KEPT = (MARKER, PLAN, JOURNAL, FRAMES)
 
 failpoint: Callable[[str, Path], None] | None = None
@@ -54,6 +58,8 @@ class Site:
         self.store = self.folder / STORE
         self.frames = self.folder / FRAMES
         self.journal = self.folder / JOURNAL
+        self.spill = self.folder / SPILL
+        """Where other processes leave what has no place yet."""
         self.keep = self.has_blocks
         """Whether what is there is worth keeping if the construction stops."""
 
@@ -78,6 +84,31 @@ class Site:
         if not resume:
             write_whole(self.folder / PLAN, json.dumps(plan).encode())
         sync(self.folder)
+
+    def view(self) -> SiteView:
+        """The site as other processes must find it; behind `begin`."""
+        self.spill.mkdir(exist_ok=True)
+        return SiteView(self.folder.absolute(), _checksum(self.folder / PLAN))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """A partial folder as a process elsewhere must find it, that writes frames into it."""
+
+    folder: Path
+    """Absolute."""
+    plan_crc32c: int
+
+    def is_right(self) -> bool:
+        """Whether the construction is still the same.
+
+        A process that opens a file of frames first, and then finds this, writes into no other
+        store, however long it sleeps: files are made behind the plan, and removed with it.
+
+        Raises:
+            OSError: It is not there.
+        """
+        return _checksum(self.folder / PLAN) == self.plan_crc32c
 
 
 @contextmanager
@@ -113,11 +144,12 @@ def building(dest: Path) -> Iterator[Site]:
 class DataFile:
     """A file that is written at byte offsets, by several threads at once."""
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open a file, or make one; with a size, of so many bytes."""
+    def __init__(self, path: Path, size: int | None = None, *, make: bool = True) -> None:
+        """Open a file, or make one unless it has to be there; with a size, of so many bytes."""
         self.path = path
         _step("open", path)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+        self._descriptor = os.open(path, flags, 0o644)
         if size is not None:
             self.truncate(size)
 
@@ -202,6 +234,10 @@ def tree_bytes(root: Path) -> int:
     if root.is_file():
         return root.stat().st_size
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+
+
+def _checksum(path: Path) -> int:
+    return int(google_crc32c.value(path.read_bytes()))
 
 
 def _step(operation: str, path: Path) -> None:

@@ -18,10 +18,10 @@ from framewin.stores.chunks import (
     compressed_chunks,
     read_place,
     read_right,
-    summed_chunks,
 )
 from framewin.stores.codecs import Codec
 from framewin.stores.durable import DataFile
+from framewin.stores.places import Places, RawPlaces, SpillPlaces
 
 CRC_BYTES = 4
 
@@ -48,6 +48,9 @@ class FrameFiles(Protocol):
     def commit(self, chunks: list[StoredChunk]) -> None:
         """Take what `write_block` made; from one thread, in the order of rows."""
 
+    def places(self, spill: Path) -> Places:
+        """Where other processes write blocks: in their places, or into this folder."""
+
     def sync(self) -> None:
         """Wait until all that was committed is on disk; any thread."""
 
@@ -72,7 +75,7 @@ class RawFile:
         """
         self.path = folder / "0"
         self.offset = offset
-        self.chunk_frames = chunk_frames
+        self._places = RawPlaces(self.path.absolute(), offset, chunk_frames)
         self._frame_bytes = frame_bytes
         self._chunk_bytes = chunk_frames * frame_bytes
         self.end = offset + num_chunks * self._chunk_bytes
@@ -89,8 +92,7 @@ class RawFile:
 
     def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
         """See `FrameFiles`."""
-        self.file.write_at(frames.data, self.offset + first_row * self._frame_bytes)
-        return summed_chunks(first_row, frames, self.chunk_frames)
+        return self._places.write(self.file, first_row, frames)
 
     def read_block(self, first_row: int, out: np.ndarray) -> None:
         """See `FrameFiles`."""
@@ -100,6 +102,10 @@ class RawFile:
 
     def commit(self, chunks: list[StoredChunk]) -> None:
         """Nothing is left to do."""
+
+    def places(self, spill: Path) -> RawPlaces:
+        """See `FrameFiles`."""
+        return self._places
 
     def sync(self) -> None:
         """See `FrameFiles`."""
@@ -202,6 +208,10 @@ class ShardFiles:
             trailer = chunk.crc32c.to_bytes(CRC_BYTES, "little")[: self._trailer_bytes]
             self._file.write_at(chunk.data + trailer, self._end)
             self._end += chunk.nbytes + len(trailer)
+
+    def places(self, spill: Path) -> SpillPlaces:
+        """See `FrameFiles`."""
+        return SpillPlaces(spill.absolute(), self._chunk_frames, self._codec)
 
     def finish(self) -> None:
         """Complete the file of the last chunk."""
