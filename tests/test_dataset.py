@@ -5,12 +5,15 @@ from __future__ import annotations
 import operator
 import pickle
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, Window
+from framewin.stores.chunked import usable_cores
+from framewin.stores.mapped import SHARED_COPY_BYTES
 from tests.conftest import MakeClips, make_frame
 
 CLIPS = {"a": list(range(10, 16)), "b": list(range(20, 25)), "c": list(range(30, 34))}
@@ -153,3 +156,18 @@ def test_repr_says_what_it_is(make_store: MakeClips) -> None:
     """Windows, frames and clips at a glance."""
     ds = open_dataset(make_store(CLIPS))
     assert "9 windows of 2+1 frames 4x6x1 uint8, 3 clips" in repr(ds)
+
+
+def test_large_batches_are_copied_by_threads(make_store: MakeClips) -> None:
+    """Several threads share the copy of a batch of megabytes; the pixels are those of one."""
+    ds = FrameWindowDataset(
+        make_store({"a": range(30)}, shape=(200, 300, 3)), input_frames=4, predict_frames=2
+    )
+    windows = [3, 0, 24, 7, 3]
+    assert len(windows) * 6 * ds.frame_format.nbytes > SHARED_COPY_BYTES
+    inputs, targets = ds.batch(windows)
+    for row, window in enumerate(windows):
+        assert np.array_equal(inputs[row], ds.frames[window : window + 4])
+        assert np.array_equal(targets[row], ds.frames[window + 4 : window + 6])
+    names = {thread.name for thread in threading.enumerate()}
+    assert any(name.startswith("framewin-read") for name in names) or usable_cores() == 1

@@ -71,9 +71,8 @@ class ChunkedFrames:
         self.cache_bytes = cache_bytes
         self._read_chunk = read_chunk
         self._cache = _Cache(cache_bytes)
-        self._workers = workers or usable_cores()
+        self._threads = Threads(workers)
         self._ahead = ahead
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,), in any order, give (n, H, W, C)."""
@@ -90,7 +89,8 @@ class ChunkedFrames:
                 chunk = int(chunks[place])
                 out[wanted] = chunk_of(chunk)[rows[wanted] - chunk * self.chunk_frames]
 
-        self._in_threads(copy, len(chunks))
+        small = len(chunks) * self.chunk_frames * self.frame_format.nbytes < SMALL_READ_BYTES
+        self._threads.share(copy, len(chunks), alone=small)
         return out
 
     def each_chunk(self, rows: Iterable[tuple[int, int]], sink: Sink) -> Iterator[int]:
@@ -115,18 +115,9 @@ class ChunkedFrames:
         numbers = [np.arange(begin // chunk, -(-end // chunk)) for begin, end in rows]
         wanted = np.unique(np.concatenate(numbers)).tolist()
         # In turns, so that a store of a million chunks does not queue a million tasks.
-        with ThreadPoolExecutor(self._workers) as pool:
+        with ThreadPoolExecutor(self._threads.workers) as pool:
             for begin, end in pieces(len(wanted), CHUNKS_QUEUED):
                 yield from pool.map(copy, self._runs(wanted[begin:end]))
-
-    def _in_threads(self, work: Callable[[int, int], None], count: int) -> None:
-        """Call work(first, end) on parts of [0, count), side by side if that is worth a switch."""
-        parts = min(self._workers, count)
-        if parts <= 1 or count * self.chunk_frames * self.frame_format.nbytes < SMALL_READ_BYTES:
-            work(0, count)
-            return
-        bounds = [count * part // parts for part in range(parts + 1)]
-        list(self._threads().map(work, bounds[:-1], bounds[1:]))
 
     def _runs(self, numbers: list[int]) -> list[list[int]]:
         return (
@@ -142,18 +133,11 @@ class ChunkedFrames:
         """Chunks by number, those that are not in the cache read side by side."""
         found = {number: self._cache.get(number) for number in chunks.tolist()}
         runs = self._runs([number for number, frames in found.items() if frames is None])
-        for run, read in zip(runs, self._threads().map(self._read_run, runs), strict=True):
+        for run, read in zip(runs, self._threads.pool.map(self._read_run, runs), strict=True):
             for number, frames in zip(run, read, strict=True):
                 self._cache.put(number, frames)
                 found[number] = frames
         return {number: frames for number, frames in found.items() if frames is not None}
-
-    def _threads(self) -> ThreadPoolExecutor:
-        # A pool does not survive a fork: its threads are not there in the child.
-        if self._pool is None or self._pool[0] != os.getpid():
-            pool = ThreadPoolExecutor(self._workers, thread_name_prefix="framewin-read")
-            self._pool = (os.getpid(), pool)
-        return self._pool[1]
 
     def _chunk(self, number: int) -> np.ndarray:
         frames = self._cache.get(number)
@@ -161,6 +145,33 @@ class ChunkedFrames:
             frames = self._read_chunk(number)
             self._cache.put(number, frames)
         return frames
+
+
+class Threads:
+    """Threads that are started when they are first needed, and again in a forked process."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Start none yet; by default there will be one per core this process may use."""
+        self.workers = workers or usable_cores()
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """The threads of this process."""
+        # A pool does not survive a fork: its threads are not there in the child.
+        if self._pool is None or self._pool[0] != os.getpid():
+            pool = ThreadPoolExecutor(self.workers, thread_name_prefix="framewin-read")
+            self._pool = (os.getpid(), pool)
+        return self._pool[1]
+
+    def share(self, work: Callable[[int, int], None], count: int, *, alone: bool) -> None:
+        """Call work(first, end) on parts of [0, count), side by side unless it is not worth it."""
+        parts = min(self.workers, count)
+        if parts <= 1 or alone:
+            work(0, count)
+            return
+        bounds = [count * part // parts for part in range(parts + 1)]
+        list(self.pool.map(work, bounds[:-1], bounds[1:]))
 
 
 class _Cache:
