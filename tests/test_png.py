@@ -211,14 +211,16 @@ def test_libdeflate_changes_nothing(data: bytes) -> None:
     assert found is None or np.array_equal(found, expected)
 
 
-def test_inflating_is_used() -> None:
-    """Whole files of some size are inflated by libdeflate; small and interlaced ones are not."""
+def test_inflating_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole files of some size are inflated by libdeflate; other and interlaced ones are not."""
     large, small = noise(), png_bytes(8, 8, 0, [bytes(8)] * 8)
     interlaced = bytearray(large)
     interlaced[28] = 1
     shapes = ((large, (64, 64, 3)), (small, (8, 8, 1)), (bytes(interlaced), (64, 64, 3)))
     used = [png_source._inflated(data, np.empty(shape, np.uint8)) for data, shape in shapes]
     assert [data is not None for data in used] == [True, False, False]
+    monkeypatch.setattr(png_source, "_MOST_INFLATED_BYTES", 2**13)
+    assert png_source._inflated(large, np.empty((64, 64, 3), np.uint8)) is None
 
 
 def test_headers_are_not_mixed_up() -> None:

@@ -53,6 +53,8 @@ _STORED_HEADER = struct.Struct("<BHH")
 _LARGEST_STORED = 2**16 - 1
 _FEWEST_INFLATED_BYTES = 2**13
 """Below, the calls take more time than they save."""
+_MOST_INFLATED_BYTES = 2**26
+"""Above, the copies would take much memory; a chunk of PNG ends at 2 GiB anyway."""
 _PALETTE = 3
 _LARGEST_PALETTE = 256
 _ALPHA_COLOUR_TYPES = (4, 6)
@@ -237,7 +239,9 @@ def _inflated(data: bytes, out: np.ndarray) -> bytes | None:
     width, height, depth, colour, interlaced = _SHAPE.unpack_from(data, _FIRST_CHUNK + 8)
     row_bytes = (width * depth * _SAMPLES[colour] + 7) // 8
     nbytes = height * (1 + row_bytes)
-    if nbytes < _FEWEST_INFLATED_BYTES or interlaced or out.shape[:2] != (height, width):
+    if not _FEWEST_INFLATED_BYTES <= nbytes <= _MOST_INFLATED_BYTES:
+        return None
+    if interlaced or out.shape[:2] != (height, width):
         return None
     found = _compressed_pixels(data)
     if found is None:
