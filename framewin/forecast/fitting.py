@@ -128,7 +128,7 @@ class Fit:
         """Measure, on steps that are taken back, how long a step waits for its data."""
         before = self._state()
         waited = total = 0.0
-        batches = iter(self._train_batches(0, 0).repeat())
+        batches = iter(self._train_batches(0, 0))
         for number in range(TIMED_STEPS + 1):
             started = time.perf_counter()
             batch = next(batches)
@@ -154,7 +154,8 @@ class Fit:
             # A checkpoint may lie between the last step of an epoch and its end.
             if self.progress.step < self.steps_per_epoch:
                 if batches is None:
-                    batches = self._train_batches(self.progress.epoch, self.progress.step)
+                    # One for all epochs: each start of an iterator takes as long as many batches.
+                    batches = iter(self._train_batches(self.progress.epoch, self.progress.step))
                 self._train_epoch(batches)
             self._end_epoch()
         if self._board is not None:
@@ -162,8 +163,9 @@ class Fit:
         self._say_data_wait()
 
     def _train_epoch(self, batches: Any) -> None:
-        asked = time.perf_counter()
-        for batch in batches:
+        while self.progress.step < self.steps_per_epoch:
+            asked = time.perf_counter()
+            batch = next(batches)
             got = time.perf_counter()
             self.progress.rate = self._learning_rate()
             self._optimizer.learning_rate = self.progress.rate
@@ -180,7 +182,6 @@ class Fit:
                 return
             if self.progress.seconds - self._saved_at >= 60 * self.settings.checkpoint_minutes:
                 self._save()
-            asked = time.perf_counter()
 
     def _count_wait(self, waited: float, took: float) -> None:
         self._steps_here += 1
@@ -195,21 +196,8 @@ class Fit:
             return
         self.say(f"steps waited for data in {share:.1%} of their time")
         if share > MUCH_WAITING:
-            self.say(f"to wait less, try {'; '.join(self._ways_to_wait_less())}")
-
-    def _ways_to_wait_less(self) -> list[str]:
-        part, settings, ways = self.parts["train"], self.settings, []
-        if part.mapped is None:
-            ways.append("--cache memory, or --cache FILE where the frames do not fit there")
-        elif not settings.read_ahead:
-            ways.append("--read-ahead 16 if the frames are not in memory yet")
-        if settings.shuffle is True:
-            ways.append("--shuffle blocks if they do not fit into memory")
-        if settings.augment:
-            ways.append("less of --augment")
-        if isinstance(part.path, Path):
-            ways.append(f"what framewin plan {part.path} says")
-        return ways
+            ways = ways_to_wait_less(self.parts["train"], self.settings)
+            self.say(f"to wait less, try {'; '.join(ways)}")
 
     def _end_epoch(self) -> None:
         """Score, record, keep the weights if they are the best, and see whether that is all."""
@@ -297,7 +285,7 @@ class Fit:
         """
         part, losses = self.parts["validation"], []
         with self._averaged():
-            for batch in _batches(part, self.settings, batch_size=self.settings.batch_size):
+            for batch in part.to_tf_dataset(batch_size=self.settings.batch_size):
                 losses += self._score(*batch).numpy().astype(float).tolist()
         broken = [window for window, loss in enumerate(losses) if not math.isfinite(loss)]
         if broken:
@@ -307,9 +295,10 @@ class Fit:
 
     def _make_step(self) -> Any:
         model, optimizer, replicas = self.model, self._optimizer, self.devices.count
-        limit, loss_of = self.settings.clip_norm, self._loss
+        limit, loss_of, next_frame = self.settings.clip_norm, self._loss, self.settings.next_frame
 
         def replica(inputs: Any, targets: Any, *weights: Any) -> Any:
+            targets = wanted(inputs, targets, next_frame=next_frame)
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(loss_of(targets, model(inputs, training=True), *weights))
                 share = loss / replicas
@@ -342,6 +331,7 @@ class Fit:
 
     def _make_score(self) -> Any:
         def score(inputs: Any, targets: Any, *weights: Any) -> Any:
+            targets = wanted(inputs, targets, next_frame=self.settings.next_frame)
             return self._loss(targets, self.model(inputs, training=False), *weights)
 
         return tf.function(score, reduce_retracing=True, jit_compile=False)
@@ -354,14 +344,13 @@ class Fit:
 
     def _train_batches(self, epoch: int, step: int) -> Any:
         options = augment_options(self.settings.augment)
-        return _batches(
-            self.parts["train"],
-            self.settings,
+        return self.parts["train"].to_tf_dataset(
             **training_order(self.settings, self.devices),
             augment=Augment(**options) if options else None,
             read_ahead=self.settings.read_ahead,
             start_epoch=epoch,
             start_step=step,
+            repeat=True,
         )
 
     def _state(self) -> dict[str, list[np.ndarray]]:
@@ -430,6 +419,22 @@ class Swapped:
             variable.assign(value)
 
 
+def ways_to_wait_less(part: FrameWindowDataset, settings: TrainSettings) -> list[str]:
+    """What to try where batches come too late, in words."""
+    ways = []
+    if part.mapped is None:
+        ways.append("--cache memory, or --cache FILE if the frames do not fit into memory")
+    elif not settings.read_ahead:
+        ways.append("--read-ahead 16 if the frames are not in memory yet")
+    if settings.shuffle is True:
+        ways.append("--shuffle blocks if the frames do not fit into memory")
+    if settings.augment:
+        ways.append("less of --augment")
+    if isinstance(part.path, Path):
+        ways.append(f"what framewin plan {part.path} says")
+    return ways
+
+
 def learning_rate_share(done: float) -> float:
     """Share of the peak after a share of the training.
 
@@ -463,14 +468,16 @@ def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
     }
 
 
-def _batches(part: FrameWindowDataset, settings: TrainSettings, **options: Any) -> Any:
-    """Inputs as stored, for the model to scale, targets in unit scale, and perhaps weights."""
-    batches = part.to_tf_dataset(**options)
-    if settings.next_frame:
-        return batches.map(
-            lambda inputs, targets: (
-                inputs,
-                unit(tf.concat([inputs[:, 1:], targets[:, :1]], axis=1)),
-            )
-        )
-    return batches.map(lambda inputs, targets, *weights: (inputs, unit(targets), *weights))
+def wanted(inputs: Any, targets: Any, *, next_frame: bool) -> Any:
+    """What a model must give, float32 in unit scale, from frames as stored.
+
+    Within the step, so that frames go to the device as they are stored.
+
+    Args:
+        inputs: (B, input_frames, H, W, C).
+        targets: (B, predict_frames, H, W, C).
+        next_frame: Each input's next frame instead of the targets.
+    """
+    if next_frame:
+        targets = tf.concat([inputs[:, 1:], targets[:, :1]], axis=1)
+    return unit(targets)
