@@ -394,6 +394,7 @@ def test_it_is_said_which_model_of_ones_own_is_imported(
         ("[" * 9999, "is not a checkpoint of this run: maximum recursion"),
         ('{"epoch": "3"}', "is not a checkpoint of this run: epoch cannot be '3'"),
         ('{"epoch": -1}', "is not a checkpoint of this run: epoch cannot be '-1'"),
+        ('{"timed": -0.5}', "is not a checkpoint of this run: timed cannot be '-0.5'"),
         ('{"seconds": NaN}', "is not a checkpoint of this run: seconds cannot be 'nan'"),
         ('{"finished": 1}', "is not a checkpoint of this run: finished cannot be '1'"),
         ('{"history": [{"loss": "x"}]}', "history cannot be \"[{'loss': 'x'}]\""),
@@ -456,6 +457,8 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         dropout=0.2,
         augment="flip,brightness=0.1",
         weight_decay=0.01,
+        shuffle="blocks",
+        read_ahead=2,
         deterministic=True,
         checkpoint_minutes=0.0,
     )
@@ -480,8 +483,9 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert whole.wait() == 0
     assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
     history, again = ((tmp_path / r / "history.csv").read_text() for r in ("whole", "killed"))
-    assert [row.rsplit(",", 1)[0] for row in history.splitlines()] == [
-        row.rsplit(",", 1)[0] for row in again.splitlines()
+    # But for the seconds, and what of them was waiting.
+    assert [row.rsplit(",", 2)[0] for row in history.splitlines()] == [
+        row.rsplit(",", 2)[0] for row in again.splitlines()
     ]
 
 
@@ -586,4 +590,5 @@ def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_survive_json() -> None:
     """Every field, whatever its type."""
     settings = TrainSettings(minutes=1.5, augment="flip", dropout=0.1, cache="memory", filters=3)
+    settings = replace(settings, shuffle="blocks", read_ahead=4)
     assert TrainSettings.from_record(json.loads(json.dumps(settings.record()))) == settings
