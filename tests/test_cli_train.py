@@ -77,15 +77,16 @@ def test_a_run_is_repeated_by_its_config(tmp_path: Path) -> None:
     for name, was, given in (("seed", 0, 5), ("shuffle", True, "blocks"), ("read_ahead", 0, 2)):
         assert (one.pop(name), two.pop(name)) == (was, given)
     assert one == two
-    run("--config", tmp_path / "two", "--shuffle", "true", "--out", tmp_path / "three")
-    three = settings_of(tmp_path / "three")
-    assert (three["shuffle"], three["read_ahead"]) == (True, 2)
 
 
 def test_a_run_of_before_there_were_these_settings(tmp_path: Path) -> None:
     """A run.json without shuffle and read_ahead means what was done then."""
     store = moving_store(tmp_path, clips=3)
-    run(store, *QUICK, "--model", "persistence", "--out", tmp_path / "old")
+    still = ("--model", "persistence", "--out")
+    run(store, *QUICK, "--shuffle", "blocks", "--read-ahead", 2, *still, tmp_path / "old")
+    run("--config", tmp_path / "old", "--shuffle", "true", "--out", tmp_path / "true")
+    assert settings_of(tmp_path / "true")["shuffle"] is True
+    assert settings_of(tmp_path / "true")["read_ahead"] == 2
     record = json.loads((tmp_path / "old" / "run.json").read_text())
     del record["settings"]["shuffle"], record["settings"]["read_ahead"]
     (tmp_path / "old" / "run.json").write_text(json.dumps(record))

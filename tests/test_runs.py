@@ -144,6 +144,8 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["settings"].update(x=1)), StoreError, "damaged: 'x' is no setting"),
         (edited(lambda r: r["settings"].update(epochs="9")), StoreError, "epochs cannot be '9'"),
         (edited(lambda r: r["settings"].update(filters=True)), StoreError, "filters cannot be Tr"),
+        (edited(lambda r: r["settings"].update(shuffle="x")), StoreError, "shuffle cannot be 'x'"),
+        (edited(lambda r: r["settings"].update(shuffle=False)), StoreError, "True or 'blocks', "),
         (edited(lambda r: r["settings"].update(loss="x")), StoreError, "loss must be one of mse"),
         (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
         (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
@@ -411,6 +413,19 @@ def test_a_checkpoint_whose_progress_is_none(tmp_path: Path, text: str, message:
     np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
     with pytest.raises(TrainingError, match=re.escape(message)):
         load_checkpoint(path, {})
+
+
+def test_a_checkpoint_of_before_waiting_was_measured(tmp_path: Path) -> None:
+    """It goes on, and what was waited until then is not known."""
+    from framewin.forecast.checkpoints import load_checkpoint
+
+    path = tmp_path / "checkpoint.npz"
+    text = '{"epoch": 1, "history": [{"epoch": 1, "seconds": 2.5}]}'
+    np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
+    progress, _ = load_checkpoint(path, {})
+    assert (progress.epoch, progress.data_wait) == (1, None)
+    progress.waited, progress.timed, progress.timed_before = 1.0, 2.0, 6.0
+    assert progress.data_wait == 1 / 8
 
 
 def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:
