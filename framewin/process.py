@@ -26,6 +26,10 @@ def keep_freed_memory() -> bool:
     imported. The process then keeps its peak memory until it ends, and all threads allocate
     from one pool.
 
+    On Python 3.11 TensorFlow sets the threshold back, to 128 KiB, in every process in which a
+    dataset is made by `from_generator`, as Keras does for a PyDataset; batches of 0.8 MB then
+    took four times as long. Call this again once such a dataset has been made.
+
     Returns:
         Whether it was done; False where the C library is not glibc.
     """

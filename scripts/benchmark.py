@@ -75,7 +75,10 @@ def report_reading(store: Path, size: tuple[int, ...], turn: int, rounds: int) -
             input_frames=INPUT_FRAMES,
             predict_frames=PREDICT_FRAMES,
         )
-        seconds = take_turns({name: pull(WAYS[name].make(scene), turn) for name in names}, rounds)
+        turns = {name: pull(WAYS[name].make(scene), turn) for name in names}
+        # Making a way with a generator has set it back.
+        keep_freed_memory()
+        seconds = take_turns(turns, rounds)
     print(f"\nReading, {'x'.join(map(str, size))} uint8, batch {BATCH_SIZE}, 5 + 5 frames")
     print(f"  {'way':34} {'ms per batch':>12} {'over preloaded':>15} {'quartiles':>15}")
     base = seconds["preloaded"]

@@ -58,8 +58,10 @@ def test_every_setting_is_an_option_with_its_default() -> None:
     for name, field in TrainSettings.__dataclass_fields__.items():
         _, found, after = text.partition(f"--{name.replace('_', '-')} ")
         assert found, name
+        words = {value: word for word, value in field.metadata.get("words", {}).items()}
         if field.default not in (None, False):
-            assert f"[default: {field.default}" in after.partition("  --")[0], name
+            default = words.get(field.default, field.default)
+            assert f"[default: {default}" in after.partition("  --")[0], name
 
 
 def test_a_run_is_repeated_by_its_config(tmp_path: Path) -> None:
@@ -69,10 +71,28 @@ def test_a_run_is_repeated_by_its_config(tmp_path: Path) -> None:
     assert "8 validation windows" in first.output
     assert "model       convlstm, filters 2, layers 1, patch size 1, dropout 0.0" in first.output
     config = tmp_path / "one" / "run.json"
-    run("--config", config, "--seed", 5, "--out", tmp_path / "two")
+    changed = ("--seed", 5, "--shuffle", "Blocks", "--read-ahead", 2)
+    run("--config", config, *changed, "--out", tmp_path / "two")
     one, two = settings_of(tmp_path / "one"), settings_of(tmp_path / "two")
-    assert (one.pop("seed"), two.pop("seed")) == (0, 5)
+    for name, was, given in (("seed", 0, 5), ("shuffle", True, "blocks"), ("read_ahead", 0, 2)):
+        assert (one.pop(name), two.pop(name)) == (was, given)
     assert one == two
+
+
+def test_a_run_of_before_there_were_these_settings(tmp_path: Path) -> None:
+    """A run.json without shuffle and read_ahead means what was done then."""
+    store = moving_store(tmp_path, clips=3)
+    still = ("--model", "persistence", "--out")
+    run(store, *QUICK, "--shuffle", "blocks", "--read-ahead", 2, *still, tmp_path / "old")
+    run("--config", tmp_path / "old", "--shuffle", "true", "--out", tmp_path / "true")
+    assert settings_of(tmp_path / "true")["shuffle"] is True
+    assert settings_of(tmp_path / "true")["read_ahead"] == 2
+    record = json.loads((tmp_path / "old" / "run.json").read_text())
+    del record["settings"]["shuffle"], record["settings"]["read_ahead"]
+    (tmp_path / "old" / "run.json").write_text(json.dumps(record))
+    run("--config", tmp_path / "old", "--out", tmp_path / "new")
+    assert settings_of(tmp_path / "new")["shuffle"] is True
+    assert settings_of(tmp_path / "new")["read_ahead"] == 0
 
 
 def test_lead_times_count_the_gap(tmp_path: Path) -> None:
@@ -117,6 +137,11 @@ def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
             "must be a run folder or its run.json, got run/edited.jso",
         ),
         (("clips.zarr", "--minutes", "inf"), "minutes must be finite, got inf"),
+        (
+            ("clips.zarr", "--shuffle", "no"),
+            "'--shuffle': Value error, 'no' is not one of 'true', ",
+        ),
+        (("clips.zarr", "--read-ahead", "-1"), "should be greater than or equal to 0"),
         (("clips.zarr", "--epochs", "0"), "should be greater than or equal to 1"),
     ],
 )

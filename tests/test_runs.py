@@ -144,6 +144,8 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["settings"].update(x=1)), StoreError, "damaged: 'x' is no setting"),
         (edited(lambda r: r["settings"].update(epochs="9")), StoreError, "epochs cannot be '9'"),
         (edited(lambda r: r["settings"].update(filters=True)), StoreError, "filters cannot be Tr"),
+        (edited(lambda r: r["settings"].update(shuffle="x")), StoreError, "shuffle cannot be 'x'"),
+        (edited(lambda r: r["settings"].update(shuffle=False)), StoreError, "True or 'blocks', "),
         (edited(lambda r: r["settings"].update(loss="x")), StoreError, "loss must be one of mse"),
         (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
         (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
@@ -394,6 +396,7 @@ def test_it_is_said_which_model_of_ones_own_is_imported(
         ("[" * 9999, "is not a checkpoint of this run: maximum recursion"),
         ('{"epoch": "3"}', "is not a checkpoint of this run: epoch cannot be '3'"),
         ('{"epoch": -1}', "is not a checkpoint of this run: epoch cannot be '-1'"),
+        ('{"timed": -0.5}', "is not a checkpoint of this run: timed cannot be '-0.5'"),
         ('{"seconds": NaN}', "is not a checkpoint of this run: seconds cannot be 'nan'"),
         ('{"finished": 1}', "is not a checkpoint of this run: finished cannot be '1'"),
         ('{"history": [{"loss": "x"}]}', "history cannot be \"[{'loss': 'x'}]\""),
@@ -410,6 +413,19 @@ def test_a_checkpoint_whose_progress_is_none(tmp_path: Path, text: str, message:
     np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
     with pytest.raises(TrainingError, match=re.escape(message)):
         load_checkpoint(path, {})
+
+
+def test_a_checkpoint_of_before_waiting_was_measured(tmp_path: Path) -> None:
+    """It goes on, and what was waited until then is not known."""
+    from framewin.forecast.checkpoints import load_checkpoint
+
+    path = tmp_path / "checkpoint.npz"
+    text = '{"epoch": 1, "history": [{"epoch": 1, "seconds": 2.5}]}'
+    np.savez(path, progress=np.frombuffer(text.encode(), np.uint8))
+    progress, _ = load_checkpoint(path, {})
+    assert (progress.epoch, progress.data_wait) == (1, None)
+    progress.waited, progress.timed, progress.timed_before = 1.0, 2.0, 6.0
+    assert progress.data_wait == 1 / 8
 
 
 def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:
@@ -456,6 +472,8 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         dropout=0.2,
         augment="flip,brightness=0.1",
         weight_decay=0.01,
+        shuffle="blocks",
+        read_ahead=2,
         deterministic=True,
         checkpoint_minutes=0.0,
     )
@@ -480,8 +498,9 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert whole.wait() == 0
     assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
     history, again = ((tmp_path / r / "history.csv").read_text() for r in ("whole", "killed"))
-    assert [row.rsplit(",", 1)[0] for row in history.splitlines()] == [
-        row.rsplit(",", 1)[0] for row in again.splitlines()
+    # But for the seconds, and what of them was waiting.
+    assert [row.rsplit(",", 2)[0] for row in history.splitlines()] == [
+        row.rsplit(",", 2)[0] for row in again.splitlines()
     ]
 
 
@@ -586,4 +605,5 @@ def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_survive_json() -> None:
     """Every field, whatever its type."""
     settings = TrainSettings(minutes=1.5, augment="flip", dropout=0.1, cache="memory", filters=3)
+    settings = replace(settings, shuffle="blocks", read_ahead=4)
     assert TrainSettings.from_record(json.loads(json.dumps(settings.record()))) == settings

@@ -7,6 +7,8 @@ import itertools
 import json
 import math
 import re
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from framewin import StoreError, TrainingError, convert
+from framewin import FrameWindowDataset, StoreError, TrainingError, convert
 from framewin.forecast.runs import load_run
 from framewin.forecast.train import TrainReport, TrainSettings, train
 from framewin.forecast.validation import evaluate
@@ -165,11 +167,118 @@ def test_minutes_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert float(last["learning_rate"]) < 0.3 * SETTINGS.learning_rate
 
 
+class Clock:
+    """Time that passes only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+def test_how_long_steps_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of six steps of 3 s, whose batches take 100 s, after ten of them 1 s, then 6 s."""
+    from framewin.forecast.fitting import Fit
+
+    clock, store = Clock(), moving_store(tmp_path, clips=5)
+
+    def batches(fit: Fit, epoch: int, step: int) -> Iterator[tuple[np.ndarray]]:
+        assert (epoch, step) == (0, 0)
+        for number in itertools.count():
+            clock.now += 100 if number < 10 else 1 if number < 12 else 6
+            yield (np.zeros(4),)
+
+    def step(batch: np.ndarray) -> float:
+        clock.now += 3
+        return 0.5
+
+    monkeypatch.setattr("framewin.forecast.fitting.time", clock)
+    monkeypatch.setattr(Fit, "_train_batches", batches)
+    monkeypatch.setattr(Fit, "_make_step", lambda fit: step)
+    report, lines = trained(store, tmp_path / "run", epochs=3)
+    with (report.run / "history.csv").open() as file:
+        waits = [row["data_wait"] for row in csv.DictReader(file)]
+    assert waits == ["", "0.25", "0.66667"]
+    assert report.data_wait == pytest.approx((2 * 1 + 6 * 6) / (2 * 4 + 6 * 9), abs=1e-5)
+    metrics = json.loads((report.run / "metrics.json").read_text())
+    assert metrics["data_wait"] == report.data_wait
+    epochs = [line for line in lines if line.startswith("epoch")]
+    assert "waiting" not in epochs[0]
+    assert epochs[2].endswith(" s, 66.7% waiting for data")
+    assert lines[-2] == "steps waited for data in 61.3% of their time"
+    assert lines[-1].startswith("to wait less, try --read-ahead 16 if the frames are not in ")
+
+
+def _slowly(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    time.sleep(0.05)
+    return window
+
+
+def test_slow_batches_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps wait longer for windows that are augmented slowly."""
+    store = moving_store(tmp_path, clips=5)
+    usual, _ = trained(store, tmp_path / "usual", epochs=3)
+    monkeypatch.setattr("framewin.forecast.fitting.Augment", lambda **options: _slowly)
+    slow, _ = trained(store, tmp_path / "slow", epochs=3, augment="flip")
+    assert 0 < usual.data_wait < slow.data_wait < 1
+
+
+def test_what_to_try_against_waiting(tmp_path: Path) -> None:
+    """What is not done yet, and applies to the store."""
+    from framewin.forecast.fitting import ways_to_wait_less
+
+    raw, packed = moving_store(tmp_path, clips=1), tmp_path / "packed.zarr"
+    convert(tmp_path / "moving", packed, compression="gzip")
+    for store, changes, found in (
+        (raw, {}, ["--read-ahead 16 if", "--shuffle blocks if", "what framewin plan"]),
+        (raw, {"read_ahead": 4, "shuffle": "blocks"}, ["what framewin plan"]),
+        (packed, {"augment": "flip"}, ["--cache memory, or --cache FILE if", "--shuffle blocks if",
+                                       "less of --augment", f"what framewin plan {packed} says"]),
+    ):  # fmt: skip
+        part = FrameWindowDataset(store, input_frames=3, predict_frames=2)
+        ways = ways_to_wait_less(part, replace(SETTINGS, **changes))
+        assert [way[: len(begin)] for way, begin in zip(ways, found, strict=True)] == found
+
+
+def test_how_batches_are_read_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """shuffle and read_ahead reach the batches of the training part, also of a resumed run."""
+    from framewin.forecast.fitting import Fit
+    from framewin.forecast.train import resume
+
+    seen: list[tuple[object, object, object]] = []
+    make = FrameWindowDataset.to_tf_dataset
+
+    def spied(part: FrameWindowDataset, **options: object) -> object:
+        if "shuffle" in options:
+            seen.append((options["shuffle"], options["read_ahead"], options["start_step"]))
+        return make(part, **options)
+
+    def killed(fit: Fit) -> None:
+        fit._save()
+        raise InterruptedError
+
+    monkeypatch.setattr(FrameWindowDataset, "to_tf_dataset", spied)
+    store = moving_store(tmp_path, clips=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "_end_epoch", killed)
+        with pytest.raises(InterruptedError):
+            trained(store, tmp_path / "run", shuffle="blocks", read_ahead=3)
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert (settings["shuffle"], settings["read_ahead"]) == ("blocks", 3)
+    assert set(seen) == {("blocks", 3, 0)}
+    seen.clear()
+    assert resume(tmp_path / "run", say=lambda line: None).epochs == 2
+    assert set(seen) == {("blocks", 3, 0)}
+
+
 def test_persistence_needs_no_training(tmp_path: Path) -> None:
     """Its scores are those of the last frame."""
     store = moving_store(tmp_path, clips=3)
     report, _ = trained(store, tmp_path / "run", model="persistence", filters=None, layers=None)
-    assert (report.epochs, report.parameters) == (0, 0)
+    assert (report.epochs, report.parameters, report.data_wait) == (0, 0, None)
+    assert json.loads((report.run / "metrics.json").read_text())["data_wait"] is None
     assert report.evaluation.model.mse == pytest.approx(report.evaluation.last_frame.mse, rel=1e-6)
 
 
@@ -309,6 +418,14 @@ def test_refusals(tmp_path: Path, make_store: MakeClips, monkeypatch: pytest.Mon
     with pytest.raises(StoreError, match="does not exist; expected a store made by"):
         trained(tmp_path / "none.zarr", run)
     moving = moving_store(tmp_path, clips=3)
+    packed = tmp_path / "packed.zarr"
+    convert(tmp_path / "moving", packed, compression="gzip")
+    message = (
+        f"read_ahead is for frames that are mapped, those of {packed} are decoded; leave it out, "
+        "or give the dataset a cache"
+    )
+    with pytest.raises(TrainingError, match=f"^{re.escape(message)}$"):
+        trained(packed, run, read_ahead=2)
     with pytest.raises(TrainingError, match="built: patch_size must be from 1 to 8, got 16"):
         trained(moving, run, patch_size=16)
     message = (
@@ -383,6 +500,10 @@ def test_a_frame_that_is_no_number_is_named(tmp_path: Path) -> None:
         ({"augment": "zoom=2"}, "augment has 'zoom=2'; it may have"),
         ({"devices": 3}, "batch_size must be a multiple of devices, got 8 for 3 devices"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"shuffle": False}, "shuffle must be True or 'blocks', got False"),
+        ({"shuffle": 1}, "shuffle must be True or 'blocks', got 1"),
+        ({"shuffle": "true"}, "shuffle must be True or 'blocks', got 'true'"),
+        ({"read_ahead": -1}, "read_ahead must be >= 0, got -1"),
         ({"filters": 0}, "filters must be >= 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
         ({"validation_share": 1.0}, "validation_share must be between 0 and 1, got 1.0"),

@@ -15,6 +15,7 @@ from framewin.bench.report import BenchReport, WayResult, machine
 from framewin.bench.scene import Scene
 from framewin.bench.ways import WAYS, Way, check, choose, close, refuse_unknown, why_not
 from framewin.remote import refuse_url
+from framewin.process import keep_freed_memory
 from framewin.schema import Progress
 from framewin.stores import durable
 
@@ -159,6 +160,8 @@ def _in_turns(
             name: measure.batches_per_turn(made[name], settings.turn_seconds, lead_in=leads[name])
             for name in names
         }
+        # Making a way with a generator has set it back.
+        keep_freed_memory()
         turns = {n: measure.pull(made[n], counts[n], lead_in=leads[n]) for n in names}
         seconds = measure.take_turns(turns, settings.rounds, stage("turns"))
         per_batch = {name: [s / counts[name] for s in seconds[name]] for name in names}

@@ -6,7 +6,8 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -28,18 +29,36 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True)
     parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name, each in SETTINGS.items():
-        option = typer.Option(help=each.metadata["help"], min=each.metadata.get("least"))
+        kind, default = _on_the_command_line(each, hints[name])
+        option = typer.Option(
+            help=each.metadata["help"], min=each.metadata.get("least"), case_sensitive=False
+        )
         parameters.append(
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=each.default,
-                annotation=Annotated[hints[name], option],
+                default=default,
+                annotation=Annotated[kind, option],
             )
         )
     command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _on_the_command_line(setting: Field[Any], hint: Any) -> tuple[Any, Any]:
+    """Type and default of an option: a choice of words where the setting has some."""
+    words = setting.metadata.get("words")
+    if words is None:
+        return hint, setting.default
+    choice: Any = Enum(setting.name, {word: word for word in words})  # type: ignore[misc]
+    [default] = (each for each in choice if words[each.value] == setting.default)
+    return choice, default
+
+
+def _value(name: str, given: Any) -> Any:
+    """Of a setting, from what its option gave."""
+    return SETTINGS[name].metadata["words"][given.value] if isinstance(given, Enum) else given
 
 
 @_with_settings
@@ -67,7 +86,7 @@ def train(
     in the environment trains on several machines.
     """
     given = {
-        name: value
+        name: _value(name, value)
         for name, value in settings.items()
         if context.get_parameter_source(name).name != "DEFAULT"  # type: ignore[union-attr]
     }

@@ -41,6 +41,15 @@ class TrainProgress:
     """Spent so far."""
     loss_sum: float = 0.0
     """Of the steps done of the next epoch."""
+    waited: float = 0.0
+    """Seconds that the timed steps of the next epoch waited for their batches."""
+    timed: float = 0.0
+    """Seconds that those steps took, waiting included; the first ones after a start are not
+    timed."""
+    waited_before: float = 0.0
+    """As `waited`, of all epochs that are done."""
+    timed_before: float = 0.0
+    """As `timed`, of all epochs that are done."""
     rate: float = 0.0
     """Learning rate of the last step."""
     best_loss: float = float("inf")
@@ -50,6 +59,16 @@ class TrainProgress:
     finished: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
     """A row per epoch."""
+
+    @property
+    def data_wait(self) -> float | None:
+        """Share of the time of all timed steps that they waited for batches; None without any."""
+        return wait_share(self.waited_before + self.waited, self.timed_before + self.timed)
+
+
+def wait_share(waited: float, timed: float) -> float | None:
+    """Share of a time that was waiting; None where nothing was timed."""
+    return round(waited / timed, 5) if timed else None
 
 
 def save_checkpoint(

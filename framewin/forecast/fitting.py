@@ -21,7 +21,12 @@ from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import TrainingError
 from framewin.forecast import boards
-from framewin.forecast.checkpoints import TrainProgress, load_checkpoint, save_checkpoint
+from framewin.forecast.checkpoints import (
+    TrainProgress,
+    load_checkpoint,
+    save_checkpoint,
+    wait_share,
+)
 from framewin.forecast.devices import Devices
 from framewin.forecast.losses import LOSS_FUNCTIONS
 from framewin.forecast.runs import (
@@ -47,6 +52,11 @@ FINAL_LEARNING_RATE_SHARE = 0.02
 AVERAGE_KEEPS = 0.99
 """Share of the averaged weights that a step keeps."""
 TIMED_STEPS = 4
+UNTIMED_STEPS = 10
+"""After each start, of which some compile and open files."""
+MUCH_WAITING = 0.03
+"""Share of a step's time from which on it is said what to try."""
+HISTORY_COLUMNS = ("epoch", "loss", "val_loss", "learning_rate", "seconds", "data_wait")
 WINDOWS_NAMED_IN_ERRORS = 8
 
 Say = Callable[[str], None]
@@ -90,6 +100,7 @@ class Fit:
         self._score = self._make_score()
         self._board = boards.Board(run / LOG_FOLDER) if self.writes else None
         self._saved_at = 0.0
+        self._steps_here = 0
         self.steps_per_epoch = self._schedule().num_batches
 
     def resume(self) -> None:
@@ -117,7 +128,7 @@ class Fit:
         """Measure, on steps that are taken back, how long a step waits for its data."""
         before = self._state()
         waited = total = 0.0
-        batches = iter(self._train_batches(0, 0).repeat())
+        batches = iter(self._train_batches(0, 0))
         for number in range(TIMED_STEPS + 1):
             started = time.perf_counter()
             batch = next(batches)
@@ -143,14 +154,19 @@ class Fit:
             # A checkpoint may lie between the last step of an epoch and its end.
             if self.progress.step < self.steps_per_epoch:
                 if batches is None:
-                    batches = self._train_batches(self.progress.epoch, self.progress.step)
+                    # One for all epochs: each start of an iterator takes as long as many batches.
+                    batches = iter(self._train_batches(self.progress.epoch, self.progress.step))
                 self._train_epoch(batches)
             self._end_epoch()
         if self._board is not None:
             self._board.close()
+        self._say_data_wait()
 
     def _train_epoch(self, batches: Any) -> None:
-        for batch in batches:
+        while self.progress.step < self.steps_per_epoch:
+            asked = time.perf_counter()
+            batch = next(batches)
+            got = time.perf_counter()
             self.progress.rate = self._learning_rate()
             self._optimizer.learning_rate = self.progress.rate
             loss = float(self._step(*self.devices.dealt(batch)))
@@ -158,11 +174,30 @@ class Fit:
                 raise TrainingError(self._no_number(loss))
             self.progress.loss_sum += loss
             self.progress.step += 1
-            self.progress.seconds = time.perf_counter() - self._started
+            # The loss has been read, so the step has ended on every device.
+            ended = time.perf_counter()
+            self._count_wait(got - asked, ended - asked)
+            self.progress.seconds = ended - self._started
             if self._out_of_time():
                 return
             if self.progress.seconds - self._saved_at >= 60 * self.settings.checkpoint_minutes:
                 self._save()
+
+    def _count_wait(self, waited: float, took: float) -> None:
+        self._steps_here += 1
+        if self._steps_here > UNTIMED_STEPS:
+            self.progress.waited += waited
+            self.progress.timed += took
+
+    def _say_data_wait(self) -> None:
+        """How long all steps waited for data, and, if that is long, what to try."""
+        share = self.progress.data_wait
+        if share is None:
+            return
+        self.say(f"steps waited for data in {share:.1%} of their time")
+        if share > MUCH_WAITING:
+            ways = ways_to_wait_less(self.parts["train"], self.settings)
+            self.say(f"to wait less, try {'; '.join(ways)}")
 
     def _end_epoch(self) -> None:
         """Score, record, keep the weights if they are the best, and see whether that is all."""
@@ -177,6 +212,11 @@ class Fit:
         now.seconds = time.perf_counter() - self._started
         row = {"epoch": now.epoch, "loss": loss, "val_loss": validation}
         row |= {"learning_rate": now.rate, "seconds": round(now.seconds, 3)}
+        share = wait_share(now.waited, now.timed)
+        if share is not None:
+            row["data_wait"] = share
+        now.waited_before, now.waited = now.waited_before + now.waited, 0.0
+        now.timed_before, now.timed = now.timed_before + now.timed, 0.0
         now.history.append(row)
         now.finished = self._is_over()
         self._record(better)
@@ -210,19 +250,21 @@ class Fit:
     def _record(self, better: bool) -> None:
         row = self.progress.history[-1]
         mark = ", the best so far" if better else ""
+        waiting = f", {row['data_wait']:.1%} waiting for data" if "data_wait" in row else ""
         self.say(
             f"epoch {row['epoch']}: loss {row['loss']:.5g}, validation {row['val_loss']:.5g}"
-            f"{mark}, {row['seconds']:.0f} s"
+            f"{mark}, {row['seconds']:.0f} s{waiting}"
         )
         if self._board is None:
             return
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(row), lineterminator="\n")
+        writer = csv.DictWriter(text, HISTORY_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.progress.history)
         durable.write_whole(self.run / HISTORY_FILE, text.getvalue().encode())
-        names = ("loss", "val_loss", "learning_rate")
-        self._board.scalars({name: row[name] for name in names}, int(row["epoch"]))
+        names = ("loss", "val_loss", "learning_rate", "data_wait")
+        shown = {name: row[name] for name in names if name in row}
+        self._board.scalars(shown, int(row["epoch"]))
         if better and not self.settings.next_frame:
             self._board.forecasts(self._shown(), int(row["epoch"]))
 
@@ -243,7 +285,7 @@ class Fit:
         """
         part, losses = self.parts["validation"], []
         with self._averaged():
-            for batch in _batches(part, self.settings, batch_size=self.settings.batch_size):
+            for batch in part.to_tf_dataset(batch_size=self.settings.batch_size):
                 losses += self._score(*batch).numpy().astype(float).tolist()
         broken = [window for window, loss in enumerate(losses) if not math.isfinite(loss)]
         if broken:
@@ -253,9 +295,10 @@ class Fit:
 
     def _make_step(self) -> Any:
         model, optimizer, replicas = self.model, self._optimizer, self.devices.count
-        limit, loss_of = self.settings.clip_norm, self._loss
+        limit, loss_of, next_frame = self.settings.clip_norm, self._loss, self.settings.next_frame
 
         def replica(inputs: Any, targets: Any, *weights: Any) -> Any:
+            targets = wanted(inputs, targets, next_frame=next_frame)
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(loss_of(targets, model(inputs, training=True), *weights))
                 share = loss / replicas
@@ -288,6 +331,7 @@ class Fit:
 
     def _make_score(self) -> Any:
         def score(inputs: Any, targets: Any, *weights: Any) -> Any:
+            targets = wanted(inputs, targets, next_frame=self.settings.next_frame)
             return self._loss(targets, self.model(inputs, training=False), *weights)
 
         return tf.function(score, reduce_retracing=True, jit_compile=False)
@@ -300,13 +344,13 @@ class Fit:
 
     def _train_batches(self, epoch: int, step: int) -> Any:
         options = augment_options(self.settings.augment)
-        return _batches(
-            self.parts["train"],
-            self.settings,
+        return self.parts["train"].to_tf_dataset(
             **training_order(self.settings, self.devices),
             augment=Augment(**options) if options else None,
+            read_ahead=self.settings.read_ahead,
             start_epoch=epoch,
             start_step=step,
+            repeat=True,
         )
 
     def _state(self) -> dict[str, list[np.ndarray]]:
@@ -375,6 +419,22 @@ class Swapped:
             variable.assign(value)
 
 
+def ways_to_wait_less(part: FrameWindowDataset, settings: TrainSettings) -> list[str]:
+    """What to try where batches come too late, in words."""
+    ways = []
+    if part.mapped is None:
+        ways.append("--cache memory, or --cache FILE if the frames do not fit into memory")
+    elif not settings.read_ahead:
+        ways.append("--read-ahead 16 if the frames are not in memory yet")
+    if settings.shuffle is True:
+        ways.append("--shuffle blocks if the frames do not fit into memory")
+    if settings.augment:
+        ways.append("less of --augment")
+    if isinstance(part.path, Path):
+        ways.append(f"what framewin plan {part.path} says")
+    return ways
+
+
 def learning_rate_share(done: float) -> float:
     """Share of the peak after a share of the training.
 
@@ -400,7 +460,7 @@ def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
     """How the training windows are dealt into batches."""
     return {
         "batch_size": settings.batch_size // devices.workers,
-        "shuffle": True,
+        "shuffle": settings.shuffle,
         "seed": settings.seed,
         # A last batch of a few windows would leave some device without any.
         "drop_remainder": devices.count > 1,
@@ -408,14 +468,16 @@ def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
     }
 
 
-def _batches(part: FrameWindowDataset, settings: TrainSettings, **options: Any) -> Any:
-    """Inputs as stored, for the model to scale, targets in unit scale, and perhaps weights."""
-    batches = part.to_tf_dataset(**options)
-    if settings.next_frame:
-        return batches.map(
-            lambda inputs, targets: (
-                inputs,
-                unit(tf.concat([inputs[:, 1:], targets[:, :1]], axis=1)),
-            )
-        )
-    return batches.map(lambda inputs, targets, *weights: (inputs, unit(targets), *weights))
+def wanted(inputs: Any, targets: Any, *, next_frame: bool) -> Any:
+    """What a model must give, float32 in unit scale, from frames as stored.
+
+    Within the step, so that frames go to the device as they are stored.
+
+    Args:
+        inputs: (B, input_frames, H, W, C).
+        targets: (B, predict_frames, H, W, C).
+        next_frame: Each input's next frame instead of the targets.
+    """
+    if next_frame:
+        targets = tf.concat([inputs[:, 1:], targets[:, :1]], axis=1)
+    return unit(targets)

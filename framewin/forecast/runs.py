@@ -4,7 +4,8 @@
     split.json        which clips or frames were for training, validation and test
     model.weights.h5  weights of the best epoch; all that framewin itself loads
     model.keras       the same model whole, for `keras.models.load_model`
-    history.csv       losses of each epoch
+    history.csv       losses of each epoch, and the share of its steps' time that was waiting
+    metrics.json      scores at the end, and that share of the whole run
     logs/             curves and pictures for TensorBoard
     checkpoint.npz    only while training is not finished
 

@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from framewin.model_table import MODELS, check_model_name
 
@@ -15,6 +15,8 @@ LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
 DEFAULT_EPOCHS = 12
 MOST = 2**31 - 1
 """Of whatever is counted."""
+SHUFFLES: dict[str, bool | str] = {"true": True, "blocks": "blocks"}
+"""Word on the command line to value."""
 AUGMENT_SWITCHES = ("reverse_time", "flip_horizontal", "flip_vertical", "turns")
 AUGMENT_AMOUNTS = ("shift", "rotation", "shear", "brightness", "noise")
 AUGMENT_RANGES = ("zoom", "contrast")
@@ -56,6 +58,14 @@ class TrainSettings:
         0, "Stop after so many epochs without a better validation loss; 0: never.", least=0
     )
     batch_size: int = _setting(8, "Windows per step, all devices together.", least=1)
+    shuffle: bool | Literal["blocks"] = _setting(
+        True,
+        "In full, or by blocks, so that frames that do not fit into memory are read once an epoch.",
+        words=SHUFFLES,
+    )
+    read_ahead: int = _setting(
+        0, "Batches whose frames are asked for ahead, for frames that are not in memory.", least=0
+    )
     learning_rate: float = _setting(2e-3, "Peak of the schedule.")
     weight_decay: float = _setting(0.0, "Of AdamW; 0 is Adam.")
     clip_norm: float = _setting(1.0, "Largest norm of all gradients together.")
@@ -103,6 +113,9 @@ class TrainSettings:
             )
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        # Not by `in`, to which 1 is True.
+        if self.shuffle is not True and self.shuffle != "blocks":
+            raise ValueError(f"shuffle must be True or 'blocks', got {self.shuffle!r}")
         augment_options(self.augment)
         if self.batch_size % self.devices:
             raise ValueError(
@@ -166,8 +179,10 @@ class TrainSettings:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in (types.UnionType, Union):
         return any(_fits(value, each) for each in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
     if isinstance(value, bool):
         return hint is bool
     if hint is float:

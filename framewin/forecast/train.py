@@ -82,6 +82,9 @@ class TrainReport:
     """On that part, with the best weights."""
     seconds: float
     """Spent on training, over all resumptions."""
+    data_wait: float | None
+    """Share of the time of training steps that they waited for batches, but for the first ten
+    steps after each start; None where there were no more. Of several machines, on this one."""
 
 
 def train(
@@ -214,6 +217,7 @@ def _finished(
         part=part,
         evaluation=evaluate(forecaster, parts[part], batch_size=settings.batch_size),
         seconds=progress.seconds,
+        data_wait=progress.data_wait,
     )
     if writes:
         _write_model(run)
@@ -295,15 +299,20 @@ def _open(store: str | Location, settings: TrainSettings) -> FrameWindowDataset:
 
 def _check_batches(part: FrameWindowDataset, settings: TrainSettings, devices: Any) -> None:
     """Before there is a run folder."""
+    from framewin.adapters.read_ahead import ReadAhead
     from framewin.forecast.fitting import training_order
 
     try:
-        part.schedule(**training_order(settings, devices))
+        schedule = part.schedule(**training_order(settings, devices))
     except ValueError as exc:
         raise TrainingError(
             f"an epoch has no step for each device: {exc}; give a smaller --batch-size, or fewer "
             "devices"
         ) from None
+    try:
+        ReadAhead(part, schedule, settings.read_ahead)
+    except ValueError as exc:
+        raise TrainingError(str(exc)) from None
 
 
 def _parts_again(run: Run) -> dict[str, FrameWindowDataset]:
@@ -408,6 +417,7 @@ def _metrics_record(report: TrainReport) -> dict[str, Any]:
         "best_epoch": report.best_epoch,
         "parameters": report.parameters,
         "seconds": round(report.seconds, 3),
+        "data_wait": report.data_wait,
         "skill": evaluation.skill,
         "model": asdict(evaluation.model),
         "last_frame": asdict(evaluation.last_frame),
