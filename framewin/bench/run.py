@@ -14,8 +14,8 @@ from framewin.bench import fresh, measure
 from framewin.bench.report import BenchReport, WayResult, machine
 from framewin.bench.scene import Scene
 from framewin.bench.ways import WAYS, Way, check, choose, close, refuse_unknown, why_not
-from framewin.remote import refuse_url
 from framewin.process import keep_freed_memory
+from framewin.remote import refuse_url
 from framewin.schema import Progress
 from framewin.stores import durable
 
