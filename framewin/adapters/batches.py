@@ -65,7 +65,8 @@ class WindowBatches(Sequence[Batch]):
         epochs: int = 1,
         lanes: bool = False,
     ) -> None:
-        """Number the batches; reads none. Parameters as for `to_tf_dataset`, and:
+        """Number the batches; reads none. Parameters as for `to_tf_dataset`, but for `prefetch`,
+        `read_ahead` and `repeat`, and:
 
         Args:
             epochs: How many epochs to number, the first without its first `start_step` batches.
