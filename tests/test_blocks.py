@@ -55,6 +55,9 @@ def test_an_epoch_goes_from_group_to_group(n: int, size: int, most: int, seed: i
     assert done == n
     one_by_one = [int(order.windows(e, np.array([place]))[0]) for place in range(min(n, 20))]
     assert one_by_one == found[:20]
+    mixed = np.random.default_rng(n).permutation(np.arange(2 * n) % n).reshape(2, n)
+    assert np.array_equal(order.windows(e, mixed), np.array(found)[mixed])
+    assert order.windows(e, np.arange(0)).shape == (0,)
 
 
 @pytest.mark.parametrize(

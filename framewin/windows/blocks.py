@@ -181,14 +181,16 @@ class BlockOrder:
 
     def _mixed(self, key: tuple[int, int, int], positions: Int64Array) -> Int64Array:
         """Positions, each exchanged for one of the same group."""
-        groups = self.groups(positions)
-        mixed = np.array(positions)
-        for group in np.unique(groups):
+        mixed = positions.flatten()
+        groups = self.groups(mixed)
+        by_group = np.argsort(groups, kind="stable")
+        parts = np.split(by_group, np.flatnonzero(np.diff(groups[by_group])) + 1)
+        for part in parts if len(by_group) else []:
+            group = int(groups[part[0]])
             begin, end = self.group_begins(np.array([group, group + 1])).tolist()
-            here = groups == group
-            inner = permuted(positions[here] - begin, derived_key(key, int(group)), end - begin)
-            mixed[here] = begin + inner
-        return mixed
+            inner = permuted(mixed[part] - begin, derived_key(key, group), end - begin)
+            mixed[part] = begin + inner
+        return mixed.reshape(positions.shape)
 
 
 def ring_start(key: tuple[int, int, int], num_windows: int) -> int:
