@@ -118,7 +118,7 @@ def test_little_memory_reads_frames_again(make_store: MakeClips) -> None:
     # A block of n windows needs n + 9 frames, a window has 10; a tenth of the store is there from
     # groups before.
     n, groups = found.block_shape.block_windows, found.block_shape.group_blocks
-    assert (n, groups) == (13, 13)
+    assert (n, groups) == (14, 13)
     assert blocks.amplification == pytest.approx(0.9 * (n + 9) / (10 * n), rel=0.05)
     assert full.later_disk_bytes == full.read_bytes
     assert full.later_seconds == pytest.approx(full.read_bytes / 1e6)

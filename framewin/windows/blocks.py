@@ -90,7 +90,7 @@ class BlockShape:
         >>> BlockShape.usual(WindowSpec(5, 5), frame_bytes=2_764_800, **usual)
         BlockShape(block_windows=15, group_blocks=16)
         >>> BlockShape.usual(WindowSpec(5, 5), frame_bytes=6_220_800, **usual)
-        BlockShape(block_windows=14, group_blocks=7)
+        BlockShape(block_windows=15, group_blocks=7)
 
         Args:
             spec: Of the windows.
@@ -102,7 +102,7 @@ class BlockShape:
         beyond = _beyond(spec, chunk_frames)
         group_rows = group_bytes // frame_bytes
         wanted = max((USEFUL_ROWS + 1) * beyond, -(-LEAST_BLOCK_BYTES // frame_bytes))
-        least = int((LEAST_USEFUL_ROWS + 1) * beyond + rows_per_window)
+        least = math.ceil((LEAST_USEFUL_ROWS + 1) * beyond + rows_per_window)
         block_rows = max(
             min(wanted, group_rows // WANTED_GROUP_BLOCKS), min(least, group_rows // 2)
         )
