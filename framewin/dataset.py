@@ -20,11 +20,16 @@ from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress
 from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
-from framewin.stores.cache import FrameStore
+from framewin.stores.cache import FrameStore, stored_frames
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES
 from framewin.stores.mapped import MappedFrames
 from framewin.stores.verify import refuse_damage
-from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockShape
+from framewin.windows.blocks import (
+    DECODED_GROUP_BYTES,
+    MAPPED_GROUP_BYTES,
+    BlockShape,
+    ShuffleBlocks,
+)
 from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BLOCKS, BatchSchedule, Shuffle, cumulative_draws
@@ -543,7 +548,7 @@ class FrameWindowDataset:
         *,
         batch_size: int,
         shuffle: Shuffle = False,
-        shuffle_blocks: tuple[int, int] | None = None,
+        shuffle_blocks: ShuffleBlocks | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
@@ -552,6 +557,11 @@ class FrameWindowDataset:
         """Which windows every batch of every epoch holds, in all adapters alike."""
         if lanes and self._draws is not None:
             raise ValueError("lanes follow the clips, so windows with weights= cannot be drawn")
+        if lanes and shuffle_blocks is not None:
+            raise ValueError(
+                "lanes read every clip from front to back, so there are no blocks to shuffle; "
+                f"leave shuffle_blocks out, got {shuffle_blocks!r}"
+            )
         if lanes:
             return LaneSchedule(self.index, batch_size, shuffle=shuffle, seed=seed, shard=shard)
         shape = None
@@ -566,15 +576,21 @@ class FrameWindowDataset:
     def block_shape(self, *, group_bytes: int | None = None) -> BlockShape:
         """The usual `shuffle_blocks` of `shuffle="blocks"`.
 
+        It follows from the store and its windows alone: whatever the cache and `cache_bytes`, so
+        that shards which keep frames in different ways have one order. Where not even two useful
+        blocks fit into a group, which takes about 4 window spans of frames, blocks become as
+        short as single windows, and frames are read as often as in a full shuffle: raise
+        `group_bytes`, and of decoded frames `cache_bytes`, which must hold a group.
+
         Args:
             group_bytes: Frames that are shuffled among themselves, in bytes, which must stay in
-                memory for as long; by default 1 GiB where the frames are mapped, elsewhere the
-                `cache_bytes` of decoded chunks.
+                memory for as long; by default 1 GiB where the store's frames can be mapped,
+                256 MiB where they are decoded. With less `cache_bytes` than that, give them here.
         """
-        frames = self._store.frames
+        frames = stored_frames(self._store)
         chunk_frames, room = 1, MAPPED_GROUP_BYTES
         if not isinstance(frames, MappedFrames):
-            chunk_frames, room = frames.chunk_frames, frames.cache_bytes
+            chunk_frames, room = frames.chunk_frames, DECODED_GROUP_BYTES
         return BlockShape.usual(
             self.spec,
             rows_per_window=self._index.rows_per_window,
@@ -589,7 +605,7 @@ class FrameWindowDataset:
         *,
         batch_size: int,
         shuffle: Shuffle = True,
-        shuffle_blocks: tuple[int, int] | None = None,
+        shuffle_blocks: ShuffleBlocks | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
@@ -730,7 +746,7 @@ class FrameWindowDataset:
         *,
         batch_size: int,
         shuffle: Shuffle = False,
-        shuffle_blocks: tuple[int, int] | None = None,
+        shuffle_blocks: ShuffleBlocks | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         normalize: Normalize | None = None,

@@ -2,7 +2,7 @@
 
 Counted, not guessed: the rows of all batches of an epoch are known, so the pages or chunks that
 they touch are, and a cache that keeps the last ones used is followed batch by batch. Only of epochs
-of more than two million frames a part is counted, and scaled.
+of more than two million frames, or a hundred groups of blocks, a part is counted, and scaled.
 
 A mapped store is read from the disk in pages, which stay in memory while there is room. Of a
 compressed one, whole chunks are decoded, of which `cache_bytes` are kept, and their bytes on the
@@ -14,26 +14,28 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
-from framewin.conversion.estimate import Estimate, estimate_layouts
+from framewin.conversion.estimate import Estimate, estimate_layout, estimate_layouts
 from framewin.dataset import FrameWindowDataset
 from framewin.remote import refuse_url
-from framewin.schema import Int64Array
+from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import open_store
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, usable_cores
 from framewin.stores.codecs import NONE, Layout
-from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockOrder, BlockShape
+from framewin.stores.mapped import readahead_bytes
+from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockOrder, BlockShape, least_group_bytes
 from framewin.windows.order import EpochOrder
 from framewin.windows.schedule import BLOCKS, Shuffle
 
 PAGE_BYTES = 4096
 COUNTED_FRAMES = 2_000_000
+COUNTED_GROUPS = 100
 SAMPLED_BATCHES = 200
 USUAL_DISK_MBPS = 500.0
 READ_AHEAD = 16
@@ -87,8 +89,9 @@ class ReadPlan:
     """What the system reads around a page of a mapped file that is missing, as set for its disk:
     where places are scattered it may read as much for each window, unless `read_ahead` asks for
     them before they are touched. None where it is not known."""
-    shuffle_blocks: BlockShape
-    """For `"blocks"`, of the store as it is."""
+    block_shape: BlockShape
+    """Of `"blocks"` in `costs`: a group fits into half of `memory_bytes`, of decoded frames into
+    `cache_bytes`. What `ds.block_shape()` says does not depend on them, and may not fit."""
     costs: tuple[ReadCost, ...]
     """Of the store as it is, for each way to shuffle."""
     layouts: tuple[ReadCost, ...]
@@ -101,12 +104,18 @@ class ReadPlan:
     cache_bytes: int | None
     """Where chunks are decoded without a cache."""
     shuffle: Shuffle
+    shuffle_blocks: BlockShape | None
+    """Of the layout that is advised; None but for `"blocks"`."""
     read_ahead: int
     reasons: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return asdict(self)
+        """All of it as JSON values, shapes of blocks as [windows, blocks]."""
+        shapes = {
+            name: None if (shape := getattr(self, name)) is None else list(astuple(shape))
+            for name in ("block_shape", "shuffle_blocks")
+        }
+        return asdict(self) | shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,13 @@ class _Reading:
     @property
     def unit_rows(self) -> int:
         return (self.layout.chunk_frames or 1) if self.layout.compressed else 1
+
+    @property
+    def group_bytes(self) -> int:
+        """What a group of blocks may take."""
+        if self.layout.compressed:
+            return self.cache_bytes
+        return min(MAPPED_GROUP_BYTES, self.memory_bytes // 2)
 
     def capacity(self, frame_bytes: int) -> int:
         """Chunks, or frames, that are kept."""
@@ -195,7 +211,7 @@ def plan(
     present, others = _readings(dataset, memory_bytes, cache_bytes)
     costs = tuple(count.cost(present, shuffle) for shuffle in SHUFFLES)
     layouts = tuple(count.cost(each, shuffle) for each in others for shuffle in (True, BLOCKS))
-    chosen = _chosen(dataset, present, others, layouts)
+    chosen = _chosen(count, present, others, layouts)
     return ReadPlan(
         path=str(path),
         windows=len(dataset),
@@ -204,8 +220,8 @@ def plan(
         frame_bytes=dataset.clips.num_frames * dataset.frame_format.nbytes,
         memory_bytes=memory_bytes,
         disk_mbps=disk_mbps,
-        readahead_bytes=_readahead_bytes(Path(path)),
-        shuffle_blocks=count.shape(present),
+        readahead_bytes=readahead_bytes(Path(path).stat().st_dev),
+        block_shape=count.shape(present),
         costs=costs,
         layouts=layouts,
         **chosen,
@@ -231,6 +247,14 @@ def pages_of(rows: Int64Array, frame_bytes: int, offset: int = 0) -> int:
     return int(np.maximum(0, last + 1 - np.maximum(first, seen + 1)).sum())
 
 
+class _FramesOfBlocks(TypedDict):
+    """What the usual shape of blocks depends on, beside windows and bytes."""
+
+    rows_per_window: float
+    frame_bytes: int
+    chunk_frames: int
+
+
 class _Counter:
     """Counts what the batches of an epoch read."""
 
@@ -241,23 +265,32 @@ class _Counter:
         self.frame_bytes = dataset.frame_format.nbytes
         self.window_bytes = len(dataset) * self.window_frames * self.frame_bytes
 
+        self._counts: dict[tuple[bool, int, Shuffle], tuple[int, bool]] = {}
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the frames of a batch."""
+        return self.batch_size * self.window_frames * self.frame_bytes
+
     def shape(self, reading: _Reading) -> BlockShape:
-        """Of the blocks that a layout is read by."""
-        room = min(MAPPED_GROUP_BYTES, reading.memory_bytes // 2)
-        if reading.layout.compressed:
-            room = reading.cache_bytes
-        return BlockShape.usual(
-            self.dataset.spec,
-            rows_per_window=self.dataset.index.rows_per_window,
-            frame_bytes=self.frame_bytes,
-            chunk_frames=reading.unit_rows,
-            group_bytes=room,
-        )
+        """Of the blocks that a layout is best read by."""
+        group_bytes = reading.group_bytes
+        return BlockShape.usual(self.dataset.spec, **self._frames(reading), group_bytes=group_bytes)
+
+    def least_group_bytes(self, reading: _Reading) -> int:
+        """That blocks need to be useful."""
+        return least_group_bytes(self.dataset.spec, **self._frames(reading))
+
+    def _frames(self, reading: _Reading) -> _FramesOfBlocks:
+        return {
+            "rows_per_window": self.dataset.index.rows_per_window,
+            "frame_bytes": self.frame_bytes,
+            "chunk_frames": reading.unit_rows,
+        }
 
     def cost(self, reading: _Reading, shuffle: Shuffle) -> ReadCost:
         """Of the first epoch, and of those after it."""
-        whole = len(self.dataset) * self.window_frames <= COUNTED_FRAMES
-        read = self._whole(reading, shuffle) if whole else self._part(reading, shuffle)
+        read, whole = self._read(reading, shuffle)
         stored = self._stored_bytes(reading)
         kept = stored <= reading.memory_bytes
         disk = round(read * reading.stored_share) if reading.layout.compressed else read
@@ -276,6 +309,19 @@ class _Counter:
             later_seconds=max(later / self.disk_rate, work),
             whole=whole,
         )
+
+    def _read(self, reading: _Reading, shuffle: Shuffle) -> tuple[int, bool]:
+        """Bytes of an epoch, and whether all of it was counted; once for equal chunks."""
+        key = reading.layout.compressed, reading.unit_rows, shuffle
+        if key not in self._counts:
+            whole = len(self.dataset) * self.window_frames <= COUNTED_FRAMES
+            if shuffle == BLOCKS:
+                groups = self._blocks(reading).num_groups
+                # A group of one window is not permuted, which is what takes time.
+                whole = whole and (groups <= COUNTED_GROUPS or groups == len(self.dataset))
+            count = self._whole if whole else self._part
+            self._counts[key] = count(reading, shuffle), whole
+        return self._counts[key]
 
     def _stored_bytes(self, reading: _Reading) -> int:
         """On the disk, of the frames of all windows."""
@@ -297,7 +343,7 @@ class _Counter:
 
     def _part(self, reading: _Reading, shuffle: Shuffle) -> int:
         """The same, from a part of the batches."""
-        if shuffle is True:
+        if shuffle is True or (shuffle == BLOCKS and self.shape(reading).block_windows == 1):
             return self._scattered(reading)
         parts = self._groups(reading) if shuffle == BLOCKS else self._stretch()
         read = seen = 0.0
@@ -311,14 +357,15 @@ class _Counter:
 
     def _stretch(self) -> Iterator[Int64Array]:
         """Consecutive windows from the middle."""
-        count, wanted = len(self.dataset), COUNTED_FRAMES // self.window_frames
+        count = len(self.dataset)
+        wanted = min(count, COUNTED_FRAMES // self.window_frames)
         yield np.arange((count - wanted) // 2, (count + wanted) // 2)
 
     def _groups(self, reading: _Reading) -> Iterator[Int64Array]:
         """The windows of groups, each of which is kept while it is read; at least of one."""
         count, wanted = len(self.dataset), COUNTED_FRAMES // self.window_frames
-        order = BlockOrder(count, seed=0, shape=self.shape(reading))
-        groups = max(1, order.num_groups * wanted // count)
+        order = self._blocks(reading)
+        groups = max(1, min(COUNTED_GROUPS, order.num_groups, order.num_groups * wanted // count))
         begins = order.group_begins(np.arange(groups + 1)).tolist()
         for begin, end in pairwise(begins):
             yield order.windows(0, np.arange(begin, end))
@@ -342,9 +389,11 @@ class _Counter:
         if not shuffle:
             return positions
         if shuffle == BLOCKS:
-            shape = self.shape(reading)
-            return BlockOrder(len(self.dataset), seed=0, shape=shape).windows(0, positions)
+            return self._blocks(reading).windows(0, positions)
         return EpochOrder(len(self.dataset), seed=0).windows(0, positions)
+
+    def _blocks(self, reading: _Reading) -> BlockOrder:
+        return BlockOrder(len(self.dataset), seed=0, shape=self.shape(reading))
 
     def _units(self, reading: _Reading, windows: Int64Array) -> Iterator[Int64Array]:
         """Frames, or chunks, that each batch touches, increasing."""
@@ -375,45 +424,51 @@ def _readings(
     """The layout of a store, and those it could have."""
     store = open_store(dataset.path)
     present = store.layout
-    estimates = {each.layout.compression: each for each in _estimates(dataset)}
+    estimates = _estimates(dataset, store.meta, present)
+    rates = {each.layout: each.read_bytes_per_second for each in estimates}
+    copy_rate = next(rate for layout, rate in rates.items() if not layout.compressed)
 
-    def reading(layout: Layout, stored_share: float, estimate: Estimate | None) -> _Reading:
-        rate = float("inf")
-        if layout.compressed and estimate is not None:
-            rate = estimate.read_bytes_per_second * usable_cores()
-        copied = estimates[NONE].read_bytes_per_second
-        return _Reading(layout, stored_share, rate, copied, memory_bytes, cache_bytes)
+    def reading(layout: Layout, stored_share: float) -> _Reading:
+        rate = rates[layout] * usable_cores() if layout.compressed else float("inf")
+        return _Reading(layout, stored_share, rate, copy_rate, memory_bytes, cache_bytes)
 
-    others = [reading(each.layout, 1 / each.ratio, each) for each in estimates.values()]
+    # One of each compression, the present one with its own chunks and level.
+    best = {each.layout.compression: each for each in estimates}
+    others = [reading(each.layout, 1 / each.ratio) for each in best.values()]
     share = 1.0
     if present.compressed:
         share = float(store.chunks["nbytes"].sum()) / store.meta.frame_bytes
-    return reading(present, share, estimates.get(present.compression)), others
+    return reading(present, share), others
 
 
-def _estimates(dataset: FrameWindowDataset) -> list[Estimate]:
+def _estimates(dataset: FrameWindowDataset, meta: StoreMeta, present: Layout) -> list[Estimate]:
+    """Of the usual layouts, and of that of the store."""
+
     def sample(frames: int, runs: int) -> Iterator[np.ndarray]:
         end = dataset.clips.num_frames
         last = max(0, end - frames)
         for first in np.unique(np.linspace(0, last, runs).astype(np.int64)).tolist():
             yield from (part for _, part in dataset.blocks(first, min(first + frames, end)))
 
-    return estimate_layouts(open_store(dataset.path).meta, sample)
+    found = estimate_layouts(meta, sample)
+    if present.compressed and present not in [each.layout for each in found]:
+        found.append(estimate_layout(present, meta, sample))
+    return found
 
 
 def _chosen(
-    dataset: FrameWindowDataset,
+    count: _Counter,
     present: _Reading,
     others: list[_Reading],
     layouts: tuple[ReadCost, ...],
 ) -> dict[str, Any]:
     """Layout, cache and way to shuffle, with the reasons."""
-    pixels = dataset.clips.num_frames * dataset.frame_format.nbytes
+    pixels = count.dataset.clips.num_frames * count.frame_bytes
     room = present.memory_bytes
     if pixels <= room:
         return _in_memory(present, others, pixels)
-    least = min(each.later_seconds for each in layouts)
-    best = next(each for each in layouts if each.later_seconds <= NEARLY * least)
+    quickest = min(each.later_seconds for each in layouts)
+    best = next(each for each in layouts if each.later_seconds <= NEARLY * quickest)
     reading = next(each for each in others if each.layout.compression == best.layout)
     by_blocks = best.shuffle == BLOCKS
     seconds = ", ".join(
@@ -433,13 +488,25 @@ def _chosen(
         if by_blocks
         else "shuffle: in full, which costs no more than by blocks here"
     )
+    if by_blocks:
+        group_bytes, kept = _size(reading.group_bytes), _kept_by(reading)
+        reasons.append(f"shuffle_blocks: a group takes {group_bytes}, which {kept} has room for")
+    for each in [present] if reading.layout == present.layout else [present, reading]:
+        least = count.least_group_bytes(each)
+        if least > each.group_bytes:
+            reasons.append(
+                f"blocks: of {_layout_name(each.layout.compression)} frames not two useful ones "
+                f"fit into {_size(each.group_bytes)}; a group needs {_size(least)}, raise "
+                f"{_kept_by(each)}"
+            )
     return {
         "layout": best.layout,
         "chunk_frames": reading.layout.chunk_frames,
         "cache": cache,
         "cache_bytes": reading.cache_bytes if reading.layout.compressed else None,
         "shuffle": best.shuffle,
-        "read_ahead": 0 if reading.layout.compressed else READ_AHEAD,
+        "shuffle_blocks": count.shape(reading) if by_blocks else None,
+        "read_ahead": 0 if reading.layout.compressed else _batches_ahead(count, room),
         "reasons": tuple(reasons),
     }
 
@@ -455,6 +522,7 @@ def _in_memory(present: _Reading, others: list[_Reading], pixels: int) -> dict[s
         "cache": "memory" if compressed else None,
         "cache_bytes": None,
         "shuffle": True,
+        "shuffle_blocks": None,
         "read_ahead": 0,
         "reasons": (
             "layout: as it is, for the disk is read in the first epoch only"
@@ -468,6 +536,18 @@ def _in_memory(present: _Reading, others: list[_Reading], pixels: int) -> dict[s
     }
 
 
+def _batches_ahead(count: _Counter, memory_bytes: int) -> int:
+    """Of which the frames take a quarter of memory at most."""
+    if not hasattr(os, "posix_fadvise"):
+        return 0
+    return min(READ_AHEAD, memory_bytes // 4 // count.batch_bytes)
+
+
+def _kept_by(reading: _Reading) -> str:
+    """The option that says how much of a layout is kept."""
+    return "cache_bytes" if reading.layout.compressed else "memory_bytes"
+
+
 def _layout_name(name: str) -> str:
     return "raw" if name == NONE else name
 
@@ -478,13 +558,6 @@ def _shuffle_name(shuffle: Shuffle) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 10**9 else f"{count / 1e6:,.1f} MB"
-
-
-def _readahead_bytes(path: Path) -> int | None:
-    """Of the disk that a file is on."""
-    device = path.stat().st_dev
-    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
-    return int(setting.read_text()) * 1024 if setting.exists() else None
 
 
 def _memory_bytes() -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -12,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
-from framewin.windows.blocks import BlockOrder, BlockShape, ring_start
+from framewin.stores.chunked import DEFAULT_CACHE_BYTES
+from framewin.windows.blocks import BlockOrder, BlockShape, least_group_bytes, ring_start
 from framewin.windows.order import EpochOrder, epoch_key
 from framewin.windows.schedule import BatchSchedule, cumulative_draws
 from framewin.windows.spec import WindowSpec
@@ -52,6 +55,9 @@ def test_an_epoch_goes_from_group_to_group(n: int, size: int, most: int, seed: i
     assert done == n
     one_by_one = [int(order.windows(e, np.array([place]))[0]) for place in range(min(n, 20))]
     assert one_by_one == found[:20]
+    mixed = np.random.default_rng(n).permutation(np.arange(2 * n) % n).reshape(2, n)
+    assert np.array_equal(order.windows(e, mixed), np.array(found)[mixed])
+    assert order.windows(e, np.arange(0)).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +163,6 @@ def test_a_compressed_chunk_is_decoded_about_once_per_group(make_store: MakeClip
         converted={"compression": "zstd", "chunk_frames": 8},
     )
     ds = FrameWindowDataset(store, input_frames=4, predict_frames=4, cache_bytes=24 * 8 * 256)
-    shape = ds.block_shape()
-    assert (shape.block_windows, shape.group_blocks) == (1, 12)
     shape = BlockShape(30, 3)
     decoded: list[int] = []
     read = ds._store.frames._read_chunk
@@ -178,26 +182,94 @@ def test_a_compressed_chunk_is_decoded_about_once_per_group(make_store: MakeClip
     assert len(decoded) > 3 * by_blocks
 
 
-def test_usual_shapes_keep_to_the_bytes() -> None:
-    """A group's frames fit, for any window, chunk and frame; more room never makes less of it."""
+def some_windows() -> Iterator[tuple[WindowSpec, dict[str, float], int]]:
+    """Windows of any shape in any store: spec, the other arguments of shapes, and group bytes."""
     rng = np.random.default_rng(1)
     for _ in range(300):
         numbers = rng.integers(1, 20, 5).tolist()
         spec = WindowSpec(numbers[0], numbers[1], numbers[2] % 3 + 1, numbers[3])
-        frame_bytes, chunk = int(10 ** rng.uniform(1, 7)), numbers[4]
         rows = min(float(numbers[3]), float(spec.span))
-        for group_bytes in (2**24, 2**30):
-            shape = BlockShape.usual(
-                spec,
-                rows_per_window=rows,
-                frame_bytes=frame_bytes,
-                chunk_frames=chunk,
-                group_bytes=group_bytes,
-            )
-            beyond = spec.span - 1 + chunk - 1
-            taken = shape.group_blocks * (shape.block_windows * rows + beyond) * frame_bytes
-            assert taken <= group_bytes or shape.group_blocks == 1
-            assert shape.group_blocks >= 16 or shape.block_windows == 1
+        frame_bytes, chunk = int(10 ** rng.uniform(1, 7)), numbers[4]
+        given = {"rows_per_window": rows, "frame_bytes": frame_bytes, "chunk_frames": chunk}
+        for group_bytes in (2**24, 2**28, 2**30):
+            yield spec, given, group_bytes
+
+
+def test_usual_shapes_keep_to_the_bytes() -> None:
+    """A group's frames fit, for any window, chunk and frame."""
+    for spec, frames, group_bytes in some_windows():
+        shape = BlockShape.usual(spec, **frames, group_bytes=group_bytes)
+        beyond = spec.span - 1 + frames["chunk_frames"] - 1
+        block_rows = shape.block_windows * frames["rows_per_window"] + beyond
+        taken = shape.group_blocks * block_rows * frames["frame_bytes"]
+        assert taken <= group_bytes or shape == BlockShape(1, 1)
+
+
+def test_usual_blocks_stay_useful_while_two_fit() -> None:
+    """Regression: to have 16 blocks in a group, they became single windows of large frames."""
+    few = 0
+    for spec, frames, group_bytes in some_windows():
+        shape = BlockShape.usual(spec, **frames, group_bytes=group_bytes)
+        beyond = spec.span - 1 + frames["chunk_frames"] - 1
+        starts = shape.block_windows * frames["rows_per_window"]
+        if least_group_bytes(spec, **frames) <= group_bytes:
+            assert shape.group_blocks >= 2
+            assert starts >= beyond - frames["rows_per_window"]
+            # Fewer than 16 only where blocks could not be any shorter.
+            shortest = 1.5 * beyond + frames["rows_per_window"] + 1
+            assert shape.group_blocks >= 16 or starts <= shortest
+            few += shape.group_blocks < 16
+    assert few > 20
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "group_bytes", "shape"),
+    [
+        (6_220_800, 2**30, (15, 7)),
+        (2_764_800, 2**28, (15, 4)),
+        # Two blocks of 21 rows, then two of 10, of which a window needs all.
+        (6_220_800, 2**28, (12, 2)),
+        (6_220_800, 2**27, (1, 2)),
+        (6_220_800, 0, (1, 1)),
+    ],
+)
+def test_usual_shapes_of_large_frames(
+    frame_bytes: int, group_bytes: int, shape: tuple[int, int]
+) -> None:
+    """1080p and 720p, in windows of 5 + 5 frames."""
+    given = {"rows_per_window": 1.0, "frame_bytes": frame_bytes, "chunk_frames": 1}
+    assert BlockShape.usual(WindowSpec(5, 5), **given, group_bytes=group_bytes) == BlockShape(
+        *shape
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_usual_shape_is_that_of_the_store(
+    make_store: MakeClips, tmp_path: Path, packed: bool
+) -> None:
+    """Regression: shards with other caches cut other blocks, and so did not share one order."""
+    converted = {"compression": "zstd", "chunk_frames": 8} if packed else {}
+    store = make_store({"a": range(400)}, shape=(64, 64, 1), converted=converted)
+    shapes = []
+    for options in ({}, {"cache_bytes": 100_000}, {"cache": "memory"}, {"cache": tmp_path / "c"}):
+        ds = FrameWindowDataset(store, input_frames=5, predict_frames=5, **options)
+        order = ds.schedule(batch_size=2, shuffle="blocks", shard=(1, 2)).order
+        assert order.block_windows == ds.block_shape().block_windows
+        shapes.append(ds.block_shape())
+    given = {"rows_per_window": 400 / 391, "frame_bytes": 4096, "chunk_frames": 8 if packed else 1}
+    group_bytes = DEFAULT_CACHE_BYTES if packed else 2**30
+    wanted = BlockShape.usual(WindowSpec(5, 5), **given, group_bytes=group_bytes)
+    assert shapes == [wanted] * 4
+
+
+@pytest.mark.parametrize("shape", [BlockShape(4, 3), (4, 3), [4, 3], (np.int64(4), np.int32(3))])
+def test_shapes_that_are_taken(make_store: MakeClips, shape: object) -> None:
+    """What `block_shape` returns, a tuple, and the list that JSON makes of one."""
+    ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
+    options = {"batch_size": 1, "shuffle": "blocks", "shuffle_blocks": shape}
+    assert ds.schedule(**options).shuffle_blocks == BlockShape(4, 3)
+    assert ds.state(2, **options)["shuffle_blocks"] == (4, 3)
+    assert ds.to_batches(**options).schedule.shuffle_blocks == BlockShape(4, 3)
 
 
 def test_the_usual_shape_counts_windows_left_out(make_store: MakeClips) -> None:
@@ -226,10 +298,23 @@ def test_the_usual_shape_counts_windows_left_out(make_store: MakeClips) -> None:
             "shuffle_blocks must be (windows of a block, blocks of a group), integers >= 1, got ",
         ),
         ({"shuffle": "blocks", "shuffle_blocks": (1, 2, 3)}, "integers >= 1, got (1, 2, 3)"),
+        ({"shuffle": "blocks", "shuffle_blocks": 5}, "integers >= 1, got 5"),
+        ({"shuffle": "blocks", "shuffle_blocks": "12"}, "integers >= 1, got '12'"),
+        ({"shuffle": "blocks", "shuffle_blocks": {1: 2}}, "integers >= 1, got {1: 2}"),
+        ({"shuffle": "blocks", "shuffle_blocks": (2, True)}, "integers >= 1, got (2, True)"),
+        ({"shuffle": "blocks", "shuffle_blocks": (2, 2.5)}, "integers >= 1, got (2, 2.5)"),
+        (
+            {"shuffle": "blocks", "shuffle_blocks": BlockShape(0, 2)},
+            "integers >= 1, got BlockShape(block_windows=0, group_blocks=2)",
+        ),
         ({"shuffle": True, "shuffle_blocks": (2, 3)}, "shuffle_blocks goes with shuffle='blocks'"),
         (
             {"shuffle": "blocks", "lanes": True},
             "lanes read every clip from front to back, so there are no blocks to shuffle; give ",
+        ),
+        (
+            {"shuffle": True, "lanes": True, "shuffle_blocks": (2, 3)},
+            "no blocks to shuffle; leave shuffle_blocks out, got (2, 3)",
         ),
     ],
 )

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, plan, planning
-from framewin.windows.blocks import BlockOrder
+from framewin.windows import order
+from framewin.windows.blocks import BlockOrder, BlockShape
 from tests.conftest import MakeClips
 
 FRAMEWIN = Path(sys.executable).parent / "framewin"
@@ -43,7 +44,8 @@ def test_decoded_chunks_are_counted(packed: Path, cache_bytes: int) -> None:
         decoded: list[int] = []
         read = ds._store.frames._read_chunk
         ds._store.frames._read_chunk = lambda n, to=decoded, read=read: (to.append(n), read(n))[1]
-        for _ in ds.to_batches(batch_size=4, shuffle=cost.shuffle):
+        blocks = {"shuffle_blocks": found.block_shape} if cost.shuffle == "blocks" else {}
+        for _ in ds.to_batches(batch_size=4, shuffle=cost.shuffle, **blocks):
             pass
         assert cost.read_bytes == len(decoded) * 8 * 256
         assert cost.amplification == pytest.approx(cost.read_bytes / used)
@@ -115,8 +117,8 @@ def test_little_memory_reads_frames_again(make_store: MakeClips) -> None:
     assert 0.7 < full.amplification < 0.9
     # A block of n windows needs n + 9 frames, a window has 10; a tenth of the store is there from
     # groups before.
-    n, groups = found.shuffle_blocks.block_windows, found.shuffle_blocks.group_blocks
-    assert (n, groups) == (8, 17)
+    n, groups = found.block_shape.block_windows, found.block_shape.group_blocks
+    assert (n, groups) == (14, 13)
     assert blocks.amplification == pytest.approx(0.9 * (n + 9) / (10 * n), rel=0.05)
     assert full.later_disk_bytes == full.read_bytes
     assert full.later_seconds == pytest.approx(full.read_bytes / 1e6)
@@ -153,10 +155,16 @@ def test_advice_by_memory_and_disk(make_store: MakeClips, packed: Path) -> None:
     assert (decoded.layout, decoded.cache, decoded.shuffle) == ("zstd", "memory", True)
     # Noise does not shrink: the disk says all, then nothing.
     slow = plan(store, memory_bytes=1000 * PAGE, disk_mbps=0.1, cache_bytes=700 * PAGE)
-    assert (slow.layout, slow.shuffle, slow.read_ahead) == ("none", "blocks", 16)
+    assert (slow.layout, slow.shuffle, slow.read_ahead) == ("none", "blocks", 3)
     fast = plan(store, memory_bytes=1000 * PAGE, disk_mbps=1e9, cache_bytes=700 * PAGE)
     assert (fast.layout, fast.shuffle, fast.cache) == ("none", True, None)
-    assert [reason.partition(":")[0] for reason in slow.reasons] == ["layout", "cache", "shuffle"]
+    assert [reason.partition(":")[0] for reason in slow.reasons] == [
+        "layout",
+        "cache",
+        "shuffle",
+        "shuffle_blocks",
+    ]
+    assert fast.shuffle_blocks is fits.shuffle_blocks is None
     # What shrinks to less than memory is read from the disk once.
     zeros = path.with_name("zeros.npy")
     np.save(zeros, np.zeros((1500, 64, 64), np.uint8))
@@ -166,6 +174,121 @@ def test_advice_by_memory_and_disk(make_store: MakeClips, packed: Path) -> None:
     assert small.cache_bytes == 2**28
 
 
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    """2000 frames of a page each that do not shrink, compressed nevertheless."""
+    from framewin import convert
+
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "noise.npy", rng.integers(0, 256, (2000, 64, 64), dtype=np.uint8))
+    convert(tmp_path / "noise.npy", tmp_path / "noise.zarr", compression="zstd", chunk_frames=4)
+    return tmp_path / "noise.zarr"
+
+
+def test_the_blocks_that_are_advised_fit(noise: Path) -> None:
+    """Regression: in little memory, blocks were counted that nothing told a dataset to use.
+
+    Those of the store in `cache_bytes`; with a file of raw frames, in half of the memory.
+    """
+    found = plan(noise, memory_bytes=400 * PAGE, disk_mbps=0.5, cache_bytes=100 * PAGE)
+    assert (found.layout, found.cache, found.shuffle) == ("none", "PATH", "blocks")
+    shape = {"input_frames": 5, "predict_frames": 5}
+    ds = FrameWindowDataset(noise, **shape)
+    given = {"rows_per_window": ds.index.rows_per_window, "frame_bytes": PAGE}
+    raw = BlockShape.usual(ds.spec, **given, chunk_frames=1, group_bytes=200 * PAGE)
+    assert found.shuffle_blocks == raw
+    assert found.block_shape == ds.block_shape(group_bytes=100 * PAGE) != ds.block_shape()
+    assert (
+        found.reasons[-1] == "shuffle_blocks: a group takes 0.8 MB, which memory_bytes has room for"
+    )
+    cached = FrameWindowDataset(noise, **shape, cache=noise.with_name("frames.cache"))
+    blocks = cached.schedule(
+        batch_size=8, shuffle=found.shuffle, shuffle_blocks=found.shuffle_blocks
+    ).order
+    rows = [
+        len(np.unique(np.concatenate(cached.index.frame_rows(blocks.windows(0, group)), axis=1)))
+        for group in np.split(
+            np.arange(len(ds)), blocks.group_begins(np.arange(1, blocks.num_groups))
+        )
+    ]
+    # A block may lie across the ends of the store.
+    assert max(rows) <= 200 + 10
+
+
+def test_too_little_for_blocks_is_said(noise: Path) -> None:
+    """Which option to raise, and to what; then it is gone."""
+    options = {"memory_bytes": 1000 * PAGE, "disk_mbps": 0.5}
+    small = plan(noise, **options, cache_bytes=30 * PAGE)
+    needed = 2 * (2 * 12 + 2) * PAGE
+    message = (
+        "blocks: of zstd frames not two useful ones fit into 0.1 MB; a group needs 0.2 MB, raise "
+        "cache_bytes"
+    )
+    assert message in small.reasons
+    assert not [
+        each for each in plan(noise, **options, cache_bytes=needed).reasons if "useful" in each
+    ]
+
+
+@pytest.mark.parametrize(("memory", "batches"), [(1000, 3), (300, 0)])
+def test_no_more_is_read_ahead_than_stays(noise: Path, memory: int, batches: int) -> None:
+    """Regression: 16 batches, whatever their size. A quarter of the memory, here of 80 pages."""
+    found = plan(noise, memory_bytes=memory * PAGE, disk_mbps=0.5, cache_bytes=0)
+    assert (found.layout, found.read_ahead) == ("none", batches)
+
+
+def test_nothing_is_read_ahead_without_the_call(
+    noise: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that lacks it would refuse the option."""
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    assert plan(noise, memory_bytes=1000 * PAGE, disk_mbps=0.5, cache_bytes=0).read_ahead == 0
+
+
+def test_decoding_gzip_takes_its_time(
+    make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: only the usual layouts were tried, so gzip seemed to cost nothing."""
+    store = make_store(
+        {"a": range(150), "b": range(120)},
+        shape=(16, 16, 1),
+        converted={"compression": "gzip", "chunk_frames": 8},
+    )
+    monkeypatch.setattr("framewin.conversion.estimate._shortest", lambda work: (work(), 1.0)[1])
+    monkeypatch.setattr(planning, "usable_cores", lambda: 2)
+    found = plan(store, memory_bytes=2**30, disk_mbps=1e12)
+    assert [cost.layout for cost in found.layouts] == [
+        name for name in ("none", "lz4", "zstd", "gzip") for _ in range(2)
+    ]
+    # In the second that each try took, 24 chunks of 8 frames were decoded, by one core.
+    decoded = 24 * 8 * 256
+    copied = 24 * 16 * 256
+    for cost in found.costs:
+        wanted = cost.read_bytes / (2 * decoded) + found.window_bytes / copied
+        assert cost.first_seconds == pytest.approx(wanted)
+
+
+def test_large_groups_of_blocks_are_sampled(
+    make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: of large frames, each of thousands of small groups was counted, for minutes."""
+    store = make_store({"a": range(3000)}, shape=(64, 64, 1))
+    options = {"memory_bytes": 200 * PAGE, "disk_mbps": 1.0}
+    whole = plan(store, **options)
+    assert all(cost.whole for cost in whole.costs)
+    monkeypatch.setattr(planning, "COUNTED_GROUPS", 12)
+    permuted = []
+    monkeypatch.setattr(
+        "framewin.windows.blocks.permuted",
+        lambda *given: (permuted.append(given), order.permuted(*given))[1],
+    )
+    part = plan(store, **options)
+    assert [cost.whole for cost in part.costs] == [True, True, False]
+    assert part.costs[2].read_bytes == pytest.approx(whole.costs[2].read_bytes, rel=0.08)
+    # Twelve groups and their blocks, of raw frames and of chunks.
+    assert len(permuted) <= 2 * 2 * 12
+
+
 def test_the_command_prints_the_same(packed: Path) -> None:
     """Numbers as JSON, or a table; and the memory in words."""
     command = [FRAMEWIN, "plan", packed, "--memory", "1.5GB", "--disk-mbps", "100"]
@@ -173,7 +296,7 @@ def test_the_command_prints_the_same(packed: Path) -> None:
     wanted = plan(packed, memory_bytes=1_500_000_000, disk_mbps=100.0).as_json()
     got = json.loads(done.stdout)
     assert got["memory_bytes"] == 1_500_000_000
-    for key in ("windows", "batches", "window_bytes", "shuffle_blocks", "cache", "shuffle"):
+    for key in ("windows", "batches", "window_bytes", "block_shape", "cache", "shuffle"):
         assert got[key] == wanted[key]
     counts = [[cost["read_bytes"] for cost in each["costs"]] for each in (got, wanted)]
     assert counts[0] == counts[1]
@@ -184,6 +307,21 @@ def test_the_command_prints_the_same(packed: Path) -> None:
         "True",
         "blocks",
     ]
+
+
+def test_the_command_names_the_blocks(noise: Path) -> None:
+    """As an option of datasets, and as JSON of two numbers."""
+    command = [FRAMEWIN, "plan", noise, "--memory", "1.6MB", "--disk-mbps", "0.5"]
+    command += ["--cache-bytes", "1200000"]
+    wanted = plan(noise, memory_bytes=1_600_000, disk_mbps=0.5, cache_bytes=1_200_000)
+    assert wanted.shuffle_blocks is not None
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    n, count = wanted.shuffle_blocks.block_windows, wanted.shuffle_blocks.group_blocks
+    assert f"shuffle 'blocks', shuffle_blocks ({n}, {count}); read_ahead" in " ".join(
+        done.stdout.split()
+    )
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["shuffle_blocks"] == [n, count]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +355,7 @@ def test_no_store(tmp_path: Path) -> None:
 def test_blocks_of_the_plan_are_those_of_the_dataset(packed: Path) -> None:
     """What is planned is what shuffle="blocks" does."""
     ds = FrameWindowDataset(packed, input_frames=5, predict_frames=5)
-    shape = plan(packed).shuffle_blocks
+    shape = plan(packed).block_shape
     assert shape == ds.block_shape()
     order = ds.schedule(batch_size=8, shuffle="blocks").order
     assert isinstance(order, BlockOrder)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset
-from framewin.adapters.read_ahead import ReadAhead, pieces_of
+from framewin.adapters.read_ahead import ReadAhead, pieces_of, start
 from tests.conftest import MakeClips
 
 pytestmark = pytest.mark.skipif(
@@ -152,6 +152,9 @@ def test_the_program_ends(ds: FrameWindowDataset, tf: ModuleType) -> None:
     command = [sys.executable, "-c", ENDS, ds.path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    # What TensorFlow logs when it starts is no fault of the thread.
+    logged = re.compile(r"WARNING: All log messages before|[IWE]\d{4} ")
+    assert [line for line in done.stderr.splitlines() if not logged.match(line)] == []
 
 
 def test_pages_are_read_ahead_of_their_use(make_store: MakeClips, tmp_path: Path) -> None:
@@ -180,11 +183,108 @@ def in_memory(descriptor: int, row: int) -> bool:
         return False
 
 
-def test_frames_in_memory_need_nothing(make_store: MakeClips) -> None:
-    """A cache in memory takes the option, and nothing happens."""
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The bytes [begin, end) of each request from now on."""
+    found: list[tuple[int, int]] = []
+
+    def fadvise(descriptor: int, offset: int, count: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        found.append((offset, offset + count))
+
+    monkeypatch.setattr(os, "posix_fadvise", fadvise)
+    return found
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> FrameWindowDataset:
+    """Frames of 3 MB, of which most disks read only a part for one request."""
+    path = tmp_path / "large.npy"
+    np.lib.format.open_memmap(path, "w+", np.uint8, (12, 1000, 3000)).flush()
+    return FrameWindowDataset(path, axes="tyx", input_frames=3, predict_frames=2)
+
+
+@pytest.mark.parametrize("readahead", [None, 0, 2**20])
+def test_large_windows_are_asked_for_in_pieces(
+    large: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch, readahead: int | None
+) -> None:
+    """Regression: Linux cuts a request to what it reads ahead, so most of a window was missing."""
+    monkeypatch.setattr("framewin.stores.mapped.readahead_bytes", lambda device: readahead)
+    found = requests(monkeypatch)
+    assert ReadAhead(large, large.schedule(batch_size=1), 1).follow(2)
+    assert found[0][0] == 128 + 2 * 3_000_000
+    assert found[-1][1] == 128 + 7 * 3_000_000
+    assert [end for _, end in found[:-1]] == [begin for begin, _ in found[1:]]
+    assert max(end - begin for begin, end in found) == readahead or 2**17
+    assert len(found) == -(-15_000_000 // (readahead or 2**17))
+
+
+def test_a_file_is_opened_for_it_only_when_needed(
+    ds: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: each dataset kept one more file open, though nothing was read ahead."""
+    requests(monkeypatch)
+    other = FrameWindowDataset(ds.path, input_frames=2, predict_frames=2)
+    before = open_files()
+    other.batch([0])
+    # The mapping has its own.
+    assert open_files() == before + 1
+    ReadAhead(other, other.schedule(batch_size=1), 2).follow(0)
+    assert open_files() == before + 2
+    del other
+    assert open_files() == before
+
+
+def test_another_pass_asks_again(ds: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: after a pass to its end, a second one or a restored iterator asked for nothing.
+
+    Two batches that are made side by side are no reason to ask again.
+    """
+    rows = asked_rows(ds, monkeypatch)
+    ahead = ReadAhead(ds, ds.schedule(batch_size=1), 4)
+    assert ahead.follow(0)
+    first = list(rows)
+    assert ahead.follow(1000)
+    del rows[:]
+    assert not ahead.follow(999)
+    assert ahead.follow(0)
+    assert rows == first
+
+
+def test_frames_in_memory_need_nothing(
+    make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache in memory takes the option, and the system is asked for nothing."""
     store = make_store({"a": range(9)}, converted={"compression": "zstd"})
-    ds = FrameWindowDataset(store, input_frames=2, predict_frames=1, cache="memory")
-    assert ReadAhead(ds, ds.schedule(batch_size=1), 4).follow(0)
+    for cache, count in (("memory", 0), (store.with_name("frames.cache"), 4)):
+        found = requests(monkeypatch)
+        ds = FrameWindowDataset(store, input_frames=2, predict_frames=1, cache=cache)
+        assert ReadAhead(ds, ds.schedule(batch_size=1), 4).follow(0)
+        assert len(found) == count
+
+
+def test_a_system_that_refuses_ends_the_thread(
+    ds: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a traceback; so does a file that is gone."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    schedule = ds.schedule(batch_size=1)
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    thread = start(ReadAhead(ds, schedule, 4), lambda: 0)
+    thread.join(60)
+    assert not thread.is_alive()
+    moved = FrameWindowDataset(ds.path, input_frames=2, predict_frames=2)
+    assert moved.mapped is not None
+    ds.path.rename(ds.path.with_name("elsewhere.zarr"))
+    thread = start(ReadAhead(moved, schedule, 4), lambda: 0)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_what_cannot_be_read_ahead(make_store: MakeClips, tf: ModuleType) -> None:
@@ -196,4 +296,7 @@ def test_what_cannot_be_read_ahead(make_store: MakeClips, tf: ModuleType) -> Non
         ds.to_tf_dataset(batch_size=1, read_ahead=2)
     with pytest.raises(ValueError, match=re.escape("read_ahead must be >= 0, got -1")):
         ds.to_tf_dataset(batch_size=1, read_ahead=-1)
+    for wrong in (2.5, "2", True):
+        with pytest.raises(TypeError, match=f"read_ahead must be an integer, got {wrong!r}"):
+            ds.to_tf_dataset(batch_size=1, read_ahead=wrong)
     assert list(pieces_of(ds.spec)) == [(0, 3)]

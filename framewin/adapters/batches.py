@@ -14,6 +14,7 @@ import numpy as np
 from framewin.augment import Augment, augment_windows
 from framewin.dataset import FrameWindowDataset
 from framewin.scaling import Normalize
+from framewin.windows.blocks import ShuffleBlocks
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import Shuffle, check_step
 
@@ -51,7 +52,7 @@ class WindowBatches(Sequence[Batch]):
         *,
         batch_size: int,
         shuffle: Shuffle = False,
-        shuffle_blocks: tuple[int, int] | None = None,
+        shuffle_blocks: ShuffleBlocks | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
         normalize: Normalize | None = None,
@@ -64,7 +65,8 @@ class WindowBatches(Sequence[Batch]):
         epochs: int = 1,
         lanes: bool = False,
     ) -> None:
-        """Number the batches; reads none. Parameters as for `to_tf_dataset`, and:
+        """Number the batches; reads none. Parameters as for `to_tf_dataset`, but for `prefetch`,
+        `read_ahead` and `repeat`, and:
 
         Args:
             epochs: How many epochs to number, the first without its first `start_step` batches.

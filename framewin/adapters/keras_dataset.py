@@ -37,7 +37,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             use_multiprocessing: Processes instead of threads; worth it only for augmentation in
                 Python that holds the interpreter. Each opens the store again.
             max_queue_size: Batches made ready ahead.
-            **options: As for `to_tf_dataset`, without `prefetch`.
+            **options: As for `to_tf_dataset`, without `prefetch`, `read_ahead` and `repeat`.
 
         Raises:
             ValueError: An option out of its range, `start_step`, for an epoch of Keras is whole,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from framewin.scaling import Normalize
+from framewin.windows.blocks import ShuffleBlocks
 from framewin.windows.schedule import Shuffle
 
 
@@ -13,7 +14,7 @@ class BatchOptions(TypedDict, total=False):
 
     batch_size: int
     shuffle: Shuffle
-    shuffle_blocks: tuple[int, int] | None
+    shuffle_blocks: ShuffleBlocks | None
     seed: int
     drop_remainder: bool
     normalize: Normalize | None

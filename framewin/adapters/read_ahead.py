@@ -31,7 +31,7 @@ StepsDone = Callable[[], int | None]
 
 
 class ReadAhead:
-    """Asks for the frames of the batches that follow, each once."""
+    """Asks for the frames of the batches that follow, each once in a pass."""
 
     def __init__(
         self, dataset: FrameWindowDataset, schedule: BatchSchedule | LaneSchedule, batches: int
@@ -44,8 +44,11 @@ class ReadAhead:
             batches: How many to be ahead.
 
         Raises:
+            TypeError: No integer.
             ValueError: A number below 0, frames that are not mapped, or a system that cannot.
         """
+        if not isinstance(batches, int | np.integer) or isinstance(batches, bool):
+            raise TypeError(f"read_ahead must be an integer, got {batches!r}")
         if batches < 0:
             raise ValueError(f"read_ahead must be >= 0, got {batches}")
         if batches and dataset.mapped is None:
@@ -72,7 +75,13 @@ class ReadAhead:
 
         Returns:
             Whether anything was asked for.
+
+        Raises:
+            OSError: The system does not take requests for this file.
         """
+        if done + 2 * self._batches < self._asked:
+            # Another pass began, or a checkpoint was restored; what was read may be gone by now.
+            self._asked = done
         end = done + self._batches
         begin = max(done, min(self._asked, end))
         if self._frames is None or end - begin < max(1, self._batches // 4):
@@ -122,7 +131,10 @@ def pieces_of(spec: WindowSpec) -> Iterator[tuple[int, int]]:
 
 
 def start(ahead: ReadAhead, steps_done: StepsDone) -> threading.Thread:
-    """A thread that follows the batches until no more will come, or the program ends."""
+    """A thread that follows the batches until no more will come, or the program ends.
+
+    It also ends where the system does not take its requests: the batches then come without.
+    """
     thread = threading.Thread(target=_run, args=(ahead, steps_done), name="framewin-read-ahead")
     thread.start()
     return thread
@@ -132,5 +144,9 @@ def _run(ahead: ReadAhead, steps_done: StepsDone) -> None:
     looks = 0
     # Python waits for its threads at the end, when the main one has ended.
     while threading.main_thread().is_alive() and (done := steps_done()) is not None:
-        looks = 0 if ahead.follow(done) else looks + 1
+        try:
+            asked = ahead.follow(done)
+        except OSError:
+            return
+        looks = 0 if asked else looks + 1
         time.sleep(IDLE_SECONDS if looks > IDLE_AFTER else POLL_SECONDS)

@@ -25,7 +25,7 @@ from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
-from framewin.windows.blocks import BlockOrder
+from framewin.windows.blocks import BlockOrder, ShuffleBlocks
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BatchSchedule, Shuffle, check_step
 
@@ -42,7 +42,7 @@ def to_tf_dataset(
     *,
     batch_size: int,
     shuffle: Shuffle = False,
-    shuffle_blocks: tuple[int, int] | None = None,
+    shuffle_blocks: ShuffleBlocks | None = None,
     seed: int = 0,
     drop_remainder: bool = False,
     normalize: Normalize | None = None,
@@ -73,8 +73,8 @@ def to_tf_dataset(
             network, and for compressed ones. Of the other windows of a batch, one in about as
             many as a group has blocks is from the same block; see `framewin.windows.blocks`.
         shuffle_blocks: (windows of a block, blocks of a group) of `"blocks"`, of which the
-            order depends; by default what `dataset.block_shape()` says. The frames of a group
-            must stay in memory, or in `cache_bytes`, while they are used.
+            order depends; by default what `dataset.block_shape()` says, whatever the cache. The
+            frames of a group must stay in memory, or in `cache_bytes`, while they are used.
         seed: Chooses the orders, in [0, 2**63).
         drop_remainder: Leave out a last batch that is not full. With several replicas of a
             tf.distribute strategy, fit cannot train on a batch that has fewer windows than

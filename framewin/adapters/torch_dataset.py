@@ -92,7 +92,7 @@ def to_torch_loader(
         persistent_workers: Keep them between epochs; by default where there are any.
         pin_memory: As for torch's DataLoader.
         prefetch_factor: As for torch's DataLoader.
-        **options: As for `to_tf_dataset`, without `prefetch`.
+        **options: As for `to_tf_dataset`, without `prefetch`, `read_ahead` and `repeat`.
 
     Raises:
         ValueError: An option out of its range.

@@ -65,7 +65,10 @@ def plan(
 
 
 def _rows(found: ReadPlan) -> list[tuple[str, str]]:
-    shape = found.shuffle_blocks
+    shape, blocks = found.block_shape, found.shuffle_blocks
+    shuffle = repr(found.shuffle)
+    if blocks is not None:
+        shuffle += f", shuffle_blocks ({blocks.block_windows}, {blocks.group_blocks})"
     layout = "raw" if found.layout == "none" else found.layout
     cache = "none" if found.cache is None else found.cache
     if found.cache_bytes is not None:
@@ -79,7 +82,7 @@ def _rows(found: ReadPlan) -> list[tuple[str, str]]:
                    f"{size_text(found.memory_bytes)}"),
         ("blocks", f"{shape.block_windows:,} windows, {shape.group_blocks:,} in a group"),
         ("advice", f"layout {layout}, chunks of {found.chunk_frames}; cache {cache}; shuffle "
-                   f"{found.shuffle!r}; read_ahead {found.read_ahead}"),
+                   f"{shuffle}; read_ahead {found.read_ahead}"),
         *reasons,
         ("readahead", _readahead(found.readahead_bytes)),
     ]  # fmt: skip

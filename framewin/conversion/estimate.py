@@ -54,10 +54,24 @@ def estimate_layouts(
         )
         for name in ESTIMATED
     ]
-    chunk_frames = next(layout for layout in layouts if layout.compressed).chunk_frames or 1
-    most = max(1, SAMPLED_BYTES // (chunk_frames * meta.frame_format.nbytes))
-    chunks = list(sample(chunk_frames, min(SAMPLED_CHUNKS, most)))
+    chunks = _sampled(next(layout for layout in layouts if layout.compressed), meta, sample)
     return [_try(layout, meta, chunks) for layout in layouts if chunks]
+
+
+def estimate_layout(
+    layout: Layout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
+) -> Estimate:
+    """Try one layout, in which nothing is left open; the others as for `estimate_layouts`."""
+    return _try(layout, meta, _sampled(layout, meta, sample))
+
+
+def _sampled(
+    layout: Layout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
+) -> list[np.ndarray]:
+    """Frames for some chunks of a layout."""
+    chunk_frames = layout.chunk_frames or 1
+    most = max(1, SAMPLED_BYTES // (chunk_frames * meta.frame_format.nbytes))
+    return list(sample(chunk_frames, min(SAMPLED_CHUNKS, most)))
 
 
 def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:

@@ -75,6 +75,16 @@ class CachedStore:
         """Of the store whose frames these are."""
         return self._store.identity
 
+    @property
+    def stored_frames(self) -> MappedFrames | ChunkedFrames:
+        """The frames in the place that they come from."""
+        return self._store.frames
+
+
+def stored_frames(store: FrameStore) -> MappedFrames | ChunkedFrames:
+    """The frames of a store as they are there, whether or not a cache holds them."""
+    return store.stored_frames if isinstance(store, CachedStore) else store.frames
+
 
 def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> CachedStore:
     """Decode the frames of some rows into memory; the other rows hold nothing."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from framewin.stores.chunked import Threads
 COPY_BYTES = 2**22
 SHARED_COPY_BYTES = 2**22
 """Of a copy that several threads make side by side."""
+LEAST_ASKED_BYTES = 2**17
+"""Of a file at a time: Linux reads no less for one request, and forgets what is beyond its most."""
 TENSOR_ALIGNMENT = 64
 """Bytes to which the first byte of a tensor must be aligned in memory."""
 
@@ -40,7 +44,7 @@ class MappedFrames:
         self.offset = offset
         """Byte of the mapping at which the frames begin."""
         self.first_row = 0
-        self._descriptor: int | None = None
+        self._opened: tuple[Path, os.stat_result] | None = None
         self._threads = Threads()
         if offset % TENSOR_ALIGNMENT == 0:
             self.rows = self.array
@@ -56,10 +60,9 @@ class MappedFrames:
         size = offset + num_frames * frame_format.nbytes
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-            descriptor = os.dup(file.fileno())
+            opened = os.fstat(file.fileno())
         frames = cls(mapping, offset, frame_format, num_frames)
-        frames._descriptor = descriptor
-        weakref.finalize(frames, os.close, descriptor)
+        frames._opened = (path.absolute(), opened)
         return frames
 
     @classmethod
@@ -73,11 +76,18 @@ class MappedFrames:
 
         Of a file that is mapped, a page that is missing is otherwise read when it is touched, one
         place at a time. Frames in memory need nothing.
+
+        Raises:
+            OSError: The file is not where it was, or the system does not take the request.
         """
-        if self._descriptor is not None:
+        if self._asked is not None:
             size = self.array[0].nbytes
-            first, count = self.offset + begin * size, (end - begin) * size
-            os.posix_fadvise(self._descriptor, first, count, os.POSIX_FADV_WILLNEED)
+            self._asked.read(self.offset + begin * size, self.offset + end * size)
+
+    @cached_property
+    def _asked(self) -> _AskedFile | None:
+        """Opened when it is first needed, for a process may have few open files."""
+        return None if self._opened is None else _AskedFile(*self._opened)
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,), known to be there, give (n, H, W, C)."""
@@ -100,6 +110,36 @@ class MappedFrames:
                 part = self.array[first : min(first + size, end)]
                 sink(first, part)
                 yield first + len(part)
+
+
+class _AskedFile:
+    """A file that the system is asked to read before its mapping is touched."""
+
+    def __init__(self, path: Path, mapped: os.stat_result) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        if not os.path.samestat(os.fstat(self._descriptor), mapped):
+            raise FileNotFoundError(errno.ENOENT, "another file took its place", str(path))
+        self._most = max(LEAST_ASKED_BYTES, readahead_bytes(mapped.st_dev) or 0)
+
+    def read(self, begin: int, end: int) -> None:
+        """Bytes [begin, end), in as many requests as it takes to have all of them read."""
+        for first in range(begin, end, self._most):
+            count = min(self._most, end - first)
+            os.posix_fadvise(self._descriptor, first, count, os.POSIX_FADV_WILLNEED)
+
+
+def readahead_bytes(device: int) -> int | None:
+    """What the system reads around a missing page of a file, as set for its disk.
+
+    Args:
+        device: Number of the disk, `st_dev` of the file.
+
+    Returns:
+        None where it is not known.
+    """
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    return int(setting.read_text()) * 1024 if setting.exists() else None
 
 
 def _view(

@@ -16,8 +16,9 @@ shorter than the others comes last, and holds other windows each time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from dataclasses import astuple, dataclass
+from typing import cast
 
 import numpy as np
 
@@ -26,10 +27,14 @@ from framewin.windows.order import derived_key, epoch_key, permuted
 from framewin.windows.spec import WindowSpec
 
 MAPPED_GROUP_BYTES = 2**30
+DECODED_GROUP_BYTES = 2**28
+"""As many as of decoded chunks are kept by default."""
 LEAST_BLOCK_BYTES = 2**22
 USEFUL_ROWS = 8
 """Rows of a block for each row that it needs beyond its windows' starts, where they fit."""
-LEAST_GROUP_BLOCKS = 16
+LEAST_USEFUL_ROWS = 1.5
+"""The same where they do not: rows that neighbouring blocks read twice are two fifths then."""
+WANTED_GROUP_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,14 @@ class BlockShape:
     group_blocks: int
 
     @classmethod
-    def of(cls, given: Sequence[int]) -> BlockShape:
+    def of(cls, given: ShuffleBlocks) -> BlockShape:
         """The shape that a user gives.
 
         Raises:
-            ValueError: Not two integers, or one below 1.
+            ValueError: Neither a shape nor two integers, or one below 1.
         """
-        numbers = [n for n in given if isinstance(n, int | np.integer) and n >= 1]
-        if len(numbers) != 2 or len(given) != 2:
+        numbers = astuple(given) if isinstance(given, BlockShape) else given
+        if not isinstance(numbers, tuple | list) or [*map(_counts, numbers)] != [True, True]:
             raise ValueError(
                 "shuffle_blocks must be (windows of a block, blocks of a group), integers >= 1, "
                 f"got {given!r}"
@@ -72,15 +77,20 @@ class BlockShape:
         """The shape of which a group's frames take so many bytes.
 
         Blocks are as short as makes the rows that neighbouring blocks read twice a ninth of all,
-        and reads of 4 MiB; shorter where a group would have fewer than 16 of them.
+        and reads of 4 MiB; shorter where a group would have fewer than 16 of them, but not so
+        short that those rows become more than two fifths: groups have fewer blocks then, down to
+        two. In fewer bytes than `least_group_bytes` they are shorter still, at last of a window
+        each, and frames are read about as often as in a full shuffle.
 
-        Windows of 5 + 5 frames of 10 kB, then of 2.8 MB, in a gibibyte:
+        Windows of 5 + 5 frames of 10 kB, of 2.8 MB and of 6.2 MB in a gibibyte:
 
         >>> usual = {"rows_per_window": 1.0, "chunk_frames": 1, "group_bytes": 2**30}
         >>> BlockShape.usual(WindowSpec(5, 5), frame_bytes=10_000, **usual)
         BlockShape(block_windows=411, group_blocks=255)
         >>> BlockShape.usual(WindowSpec(5, 5), frame_bytes=2_764_800, **usual)
         BlockShape(block_windows=15, group_blocks=16)
+        >>> BlockShape.usual(WindowSpec(5, 5), frame_bytes=6_220_800, **usual)
+        BlockShape(block_windows=15, group_blocks=7)
 
         Args:
             spec: Of the windows.
@@ -89,13 +99,45 @@ class BlockShape:
             chunk_frames: Frames that are read or decoded together; 1 of mapped frames.
             group_bytes: That may be kept.
         """
-        beyond = spec.span - 1 + chunk_frames - 1
+        beyond = _beyond(spec, chunk_frames)
         group_rows = group_bytes // frame_bytes
         wanted = max((USEFUL_ROWS + 1) * beyond, -(-LEAST_BLOCK_BYTES // frame_bytes))
-        block_rows = min(wanted, group_rows // LEAST_GROUP_BLOCKS)
+        least = math.ceil((LEAST_USEFUL_ROWS + 1) * beyond + rows_per_window)
+        block_rows = max(
+            min(wanted, group_rows // WANTED_GROUP_BLOCKS), min(least, group_rows // 2)
+        )
         block_windows = max(1, int((block_rows - beyond) / rows_per_window))
         taken = block_windows * rows_per_window + beyond
         return cls(block_windows, max(1, int(group_rows / taken)))
+
+
+ShuffleBlocks = BlockShape | tuple[int, int] | list[int]
+"""What `shuffle_blocks=` takes."""
+
+
+def least_group_bytes(
+    spec: WindowSpec, *, rows_per_window: float, frame_bytes: int, chunk_frames: int
+) -> int:
+    """Bytes of a group that has room for two blocks which read no frame more than about twice.
+
+    >>> least_group_bytes(
+    ...     WindowSpec(5, 5), rows_per_window=1.0, frame_bytes=6_220_800, chunk_frames=1
+    ... )
+    236390400
+    """
+    block_rows = math.ceil(2 * _beyond(spec, chunk_frames) + rows_per_window)
+    return 2 * block_rows * frame_bytes
+
+
+def _beyond(spec: WindowSpec, chunk_frames: int) -> int:
+    """Rows that a block needs beyond its windows' starts."""
+    return spec.span - 1 + chunk_frames - 1
+
+
+def _counts(number: object) -> bool:
+    """Whether it is an integer that can count something."""
+    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    return whole and int(cast(int, number)) >= 1
 
 
 class BlockOrder:
@@ -139,14 +181,16 @@ class BlockOrder:
 
     def _mixed(self, key: tuple[int, int, int], positions: Int64Array) -> Int64Array:
         """Positions, each exchanged for one of the same group."""
-        groups = self.groups(positions)
-        mixed = np.array(positions)
-        for group in np.unique(groups):
+        mixed = positions.flatten()
+        groups = self.groups(mixed)
+        by_group = np.argsort(groups, kind="stable")
+        parts = np.split(by_group, np.flatnonzero(np.diff(groups[by_group])) + 1)
+        for part in parts if len(by_group) else []:
+            group = int(groups[part[0]])
             begin, end = self.group_begins(np.array([group, group + 1])).tolist()
-            here = groups == group
-            inner = permuted(positions[here] - begin, derived_key(key, int(group)), end - begin)
-            mixed[here] = begin + inner
-        return mixed
+            inner = permuted(mixed[part] - begin, derived_key(key, group), end - begin)
+            mixed[part] = begin + inner
+        return mixed.reshape(positions.shape)
 
 
 def ring_start(key: tuple[int, int, int], num_windows: int) -> int:

@@ -126,17 +126,17 @@ def permute(
     return permuted.astype(np.int64)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _short_permutation(key: tuple[int, int, int], max_index: int, rounds: int) -> Int64Array:
-    """`permute` of every block of the shortest kind: a walk there can take thousands of steps.
+    """`permute` of [0, max_index] in blocks of the shortest kind.
 
-    All walks are made at once, twice as far in each round.
+    A walk there can take thousands of steps. All walks are made at once, twice as far in each
+    round.
     """
     reached = _all_short_blocks(_round_keys(key, SHORTEST_WORD_BITS, rounds))
     while (reached[: max_index + 1] > max_index).any():
-        walking = np.flatnonzero(reached > max_index)
-        reached[walking] = reached[reached[walking]]
-    return reached
+        reached = np.where(reached > max_index, reached[reached], reached)
+    return reached[: max_index + 1].copy()
 
 
 def _round_keys(key: tuple[int, int, int], word_bits: int, rounds: int) -> list[np.uint64]:
