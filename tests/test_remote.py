@@ -212,6 +212,21 @@ def test_faults_are_survived(
     assert len(server.requests) > times
 
 
+def test_a_line_that_is_slower_than_the_timeout(
+    stores: Callable[[str, str], Path], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is asked for, from the byte that was reached; once it ended the reading."""
+    monkeypatch.setattr("framewin.remote.TIMEOUT_SECONDS", 1)
+    store = stores(".zarr", "gzip")
+    remote = opened(uploaded(server, store))
+    server.forget()
+    server.fault = lambda request: "stall" if request.number == 1 else None
+    assert equal(remote.batch([3]), opened(store).batch([3]))
+    first, second = server.requests
+    assert second.key == first.key
+    assert (second.begin or 0) > (first.begin or 0)
+
+
 def test_a_server_that_is_busy_when_opening(
     stores: Callable[[str, str], Path], server: Server
 ) -> None:
@@ -366,6 +381,21 @@ def test_other_ways_to_the_same_objects(
         opened(f"{server.url}/{BUCKET}/{key}")
 
 
+def test_a_url_with_blanks(
+    stores: Callable[[str, str], Path], server: Server, tmp_path: Path
+) -> None:
+    """It is asked for as it is written; once it was encoded again, and found nothing."""
+    store = stores(".h5", "gzip")
+    server.upload(store, "my%20data/")
+    url = f"{server.url}/{BUCKET}/my%20data/{store.name}"
+    remote = opened(url)
+    assert equal(remote.batch([1, 30]), opened(store).batch([1, 30]))
+    assert str(remote.path) == url
+    assert equal(pickle.loads(pickle.dumps(remote)).batch([2]), opened(store).batch([2]))
+    with pytest.raises(StoreError, match=re.escape(f"{server.url}/{BUCKET}/my%20data/x.h5 does")):
+        opened(f"{server.url}/{BUCKET}/my%20data/x.h5")
+
+
 @pytest.mark.parametrize(
     ("url", "scheme", "name", "key"),
     [
@@ -374,6 +404,9 @@ def test_other_ways_to_the_same_objects(
         ("gs://bucket/a#1.h5", "gs", "bucket", "a#1.h5"),
         ("http://host:8080/a/clips.zarr", "http", "host:8080", "a/clips.zarr"),
         ("https://host/clips.h5", "https", "host", "clips.h5"),
+        ("https://host/my%20data/100%25+@/a.h5", "https", "host", "my data/100%+@/a.h5"),
+        ("https://host/%C3%BC%3F%23/a.h5/", "https", "host", "\u00fc?#/a.h5"),
+        ("s3://bucket/my%20data/a.h5", "s3", "bucket", "my%20data/a.h5"),
     ],
 )
 def test_urls(url: str, scheme: str, name: str, key: str) -> None:
@@ -381,7 +414,7 @@ def test_urls(url: str, scheme: str, name: str, key: str) -> None:
     found = location(url)
     assert isinstance(found, RemotePath)
     assert (found.bucket.scheme, found.bucket.name, found.key) == (scheme, name, key)
-    assert str(found) == f"{scheme}://{name}/{key}"
+    assert str(found) == f"{scheme}{url[len(scheme) :]}".rstrip("/")
     path = Path(key)
     assert (found.name, found.stem, found.suffix) == (path.name, path.stem, path.suffix)
     assert str(found / "c/0") == f"{found}/c/0"
@@ -399,6 +432,9 @@ def test_urls(url: str, scheme: str, name: str, key: str) -> None:
         ("s3://bucket//b", "names no store"),
         ("https://me:word@host/x.zarr", "a query, a password or blanks cannot be read"),
         ("https://host/x.zarr?key=1", "a query, a password or blanks cannot be read"),
+        ("https://host/my data/x.zarr", "in a path, write %20 for a blank"),
+        ("https://host/%2E%2E/x.zarr", "names no store"),
+        ("https://host/%FF.zarr", "what follows a % is not UTF-8; encode the path as UTF-8"),
         (Path("s3://bucket/x.zarr"), "s3:/bucket/x.zarr was a URL; give URLs as text, Path(...)"),
     ],
 )
