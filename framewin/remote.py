@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -24,6 +24,8 @@ _BUCKET_SCHEMES = ("s3", "gs")
 
 TAIL_BYTES = 2**16
 """Read of an object on first contact, together with its size: records stand at the end."""
+TAILS_KEPT = 64
+"""Of the objects met last: the rest of them is soon asked for, or never."""
 REQUEST_BYTES = 2**24
 """Most bytes of one request, so that little is asked for again where one fails."""
 FIRST_RETRIES, LATER_RETRIES = 3, 10
@@ -75,12 +77,8 @@ class MissingObjectError(StoreError):
     """No object of that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the first contact with an object has told."""
-
-    size: int
-    tail: bytes
+class DeniedObjectError(StoreError):
+    """An object that may not be read; some services say so of one that is not there."""
 
 
 class Bucket:
@@ -97,7 +95,10 @@ class Bucket:
         self.scheme = scheme
         self.name = name
         self.options = dict(options)
-        self._known: dict[str, _Known] = {}
+        self._sizes: dict[str, int] = {}
+        self._tails: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        self._answered = False
         self._tags: dict[str, str] = {}
         self._stores: dict[int, Any] = {}
 
@@ -109,32 +110,47 @@ class Bucket:
         plain = key if self.scheme in _BUCKET_SCHEMES else quote(key, safe=_PLAIN)
         return f"{self}/{plain}"
 
-    def meet(self, key: str) -> _Known:
-        """Size and last bytes of an object.
+    def meet(self, key: str) -> int:
+        """Size of an object, with which its last bytes come.
 
         Raises:
             MissingObjectError: There is none.
+            DeniedObjectError: It may not be read.
             StoreError: It cannot be read.
         """
-        if key not in self._known:
-            options = {"range": {"suffix": TAIL_BYTES}}
-            size, data = self._get(key, options, FIRST_RETRIES)
-            self._known[key] = _Known(size, data)
-        return self._known[key]
+        with self._lock:
+            known = self._sizes.get(key)
+        if known is not None:
+            return known
+        retries = LATER_RETRIES if self._answered else FIRST_RETRIES
+        size, tail = self._get(key, {"range": {"suffix": TAIL_BYTES}}, retries)
+        with self._lock:
+            self._sizes[key], self._tails[key] = size, tail
+            if len(self._tails) > TAILS_KEPT:
+                del self._tails[next(iter(self._tails))]
+        return size
+
+    def forget(self, key: str) -> None:
+        """Ask for all of an object again, because what came of it was wrong."""
+        with self._lock:
+            self._sizes.pop(key, None)
+            self._tails.pop(key, None)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of an object, fewer where it ends before.
 
         Raises:
             MissingObjectError: There is none.
+            DeniedObjectError: It may not be read.
             StoreError: It cannot be read, or has changed since it was first read.
         """
-        known = self._known.get(key)
-        if known is not None:
-            end = min(end, known.size)
-            first = known.size - len(known.tail)
+        with self._lock:
+            size, tail = self._sizes.get(key), self._tails.get(key, b"")
+        if size is not None:
+            end = min(end, size)
+            first = size - len(tail)
             if begin >= first:
-                return known.tail[begin - first : max(begin, end) - first]
+                return tail[begin - first : max(begin, end) - first]
         parts = []
         for first in range(begin, end, REQUEST_BYTES):
             last = min(first + REQUEST_BYTES, end)
@@ -154,6 +170,7 @@ class Bucket:
                 raise
             return size, b""
         self._check_tag(key, found.meta["e_tag"])
+        self._answered = True
         return int(found.meta["size"]), bytes(self._explained(key, found.bytes))
 
     def _check_tag(self, key: str, tag: str | None) -> None:
@@ -233,7 +250,7 @@ class Bucket:
             if any(sign in text for sign in signs):
                 return StoreError(f"{url}: {what.format(credentials=credentials)}")
         if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
-            return StoreError(
+            return DeniedObjectError(
                 f"{url}: access was denied, or there is no such object ({told}); {credentials}"
             )
         return StoreError(f"{url} cannot be read ({told}); try again")
@@ -314,7 +331,11 @@ class RemotePath:
 
     def size(self) -> int:
         """Bytes of the object."""
-        return self.bucket.meet(self.key).size
+        return self.bucket.meet(self.key)
+
+    def forget(self) -> None:
+        """Ask for all of the object again, because what came of it was wrong."""
+        self.bucket.forget(self.key)
 
     def read(self, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of the object, fewer where it ends before."""
@@ -372,7 +393,9 @@ def _decoded(url: str, path: str) -> str:
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError:
-        raise ValueError(f"{url}: what follows a % is not UTF-8; encode the path as UTF-8") from None
+        raise ValueError(
+            f"{url}: what follows a % is not UTF-8; encode the path as UTF-8"
+        ) from None
 
 
 def refuse_url(path: str | Path | RemotePath, what: str) -> None:

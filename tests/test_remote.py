@@ -212,6 +212,30 @@ def test_faults_are_survived(
     assert len(server.requests) > times
 
 
+@pytest.mark.parametrize(("suffix", "compression"), [(".zarr", "zstd"), (".h5", "gzip")])
+def test_a_first_contact_with_wrong_bytes(
+    stores: Callable[[str, str], Path], server: Server, suffix: str, compression: str
+) -> None:
+    """What came with it is asked for again, not taken from memory once more."""
+    store = stores(suffix, compression)
+    url = uploaded(server, store)
+    server.forget()
+    server.fault = lambda request: "flip" if request.number == 1 else None
+    remote, local = opened(url), opened(store)
+    assert [remote.window(n) for n in (0, 33)] == [local.window(n) for n in (0, 33)]
+    assert equal(remote.batch(range(34)), local.batch(range(34)))
+    server.forget()
+    met: set[str] = set()
+
+    def at_first(request: Request) -> str | None:
+        first = request.key not in met
+        met.add(request.key)
+        return "flip" if first else None
+
+    server.fault = at_first
+    assert verify(url).damage == []
+
+
 def test_a_line_that_is_slower_than_the_timeout(
     stores: Callable[[str, str], Path], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +280,50 @@ def test_verify(
         ValueError, match="full reads by zarr or h5py, not from s3://frames/some/pl"
     ):
         verify(url, full=True)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_verify_of_many_objects(
+    stores: Callable[[str, str], Path], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has answered may be busy for long, and few ends of objects are kept."""
+    monkeypatch.setattr("framewin.remote.TAILS_KEPT", 3)
+    url = uploaded(server, stores(".zarr", "zstd"))
+    busy = [4]
+
+    def at_first_contact(request: Request) -> str | None:
+        first = request.key.endswith("frames/c/2/0/0/0") and request.begin is None
+        busy[0] -= first
+        return "503" if first and busy[0] >= 0 else None
+
+    server.fault = at_first_contact
+    path = location(url)
+    assert isinstance(path, RemotePath)
+    assert verify(path).damage == []
+    assert busy[0] < 0
+    names = [f"frames/c/{shard}/0/0/0" for shard in range(4)]
+    assert sum((path / name).size() for name in names) > FRAMES * SHAPE[0] * SHAPE[1]
+    assert len(path.bucket._tails) == 3
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_what_may_not_be_read(stores: Callable[[str, str], Path], server: Server) -> None:
+    """Some services deny what is not there: of two names the other is tried, and `verify` goes
+    on."""
+    store = stores(".h5", "gzip")
+    server.put("some/place/clips", store.read_bytes())
+    server.fault = lambda request: "403" if request.key.endswith(".record") else None
+    url = f"s3://{BUCKET}/some/place/clips"
+    assert equal(opened(url).batch([3]), opened(store).batch([3]))
+    with pytest.raises(StoreError, match=re.escape(f"{url}x/framewin.record: access was denied")):
+        opened(f"{url}x")
+    url = uploaded(server, stores(".zarr", "zstd"))
+    shard = "frames/c/1/0/0/0"
+    server.fault = lambda request: "403" if request.key.endswith(shard) else None
+    assert verify(url).damage == [
+        "frames 12 to 23 are damaged (a 12 to b 3)",
+        f"{url}/{shard} is missing, or access to it is denied",
+    ]
 
 
 @pytest.mark.usefixtures("small_shards")

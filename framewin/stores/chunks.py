@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -27,6 +27,7 @@ RUN_BYTES = 2**22
 GAP_BYTES = 2**16
 """Of chunks that are not wanted between two that are, which cost less than another request."""
 REQUESTS_AT_ONCE = 16
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,13 @@ def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -
 
 
 def read_run(store: ChunkStore, numbers: list[int]) -> ChunkRun:
-    """Chunks that lie near to one another; those that are not what was written are read twice."""
+    """Chunks that lie near to one another, asked for twice if they are not what was written."""
     first, last = store.place(numbers[0]), store.place(numbers[-1])
     end = last.offset + last.nbytes + last.trailer_bytes
     place = ChunkPlace(first.path, first.offset, end - first.offset)
     found = ChunkRun(store, numbers, first.offset, read_place(place))
-    if found.wrong(trailers=True):
+    if found.wrong(trailers=True) and isinstance(place.path, RemotePath):
+        place.path.forget()
         found = ChunkRun(store, numbers, first.offset, read_place(place))
     return found
 
@@ -240,9 +242,26 @@ def _damaged(store: ChunkStore, number: int) -> StoreError:
 
 def read_right(place: ChunkPlace, crc32c: int) -> bytes | None:
     """The bytes there; None where they are not all there, or of another checksum."""
-    data = read_place(place)
-    right = len(data) == place.nbytes and google_crc32c.value(data) == crc32c
-    return data if right else None
+
+    def right() -> bytes | None:
+        data = read_place(place)
+        return data if len(data) == place.nbytes and google_crc32c.value(data) == crc32c else None
+
+    return once_more(place.path, right)
+
+
+def once_more(path: Location, read: Callable[[], _T | None]) -> _T | None:
+    """What is read of a file; of an object it is asked for twice before it counts as wrong.
+
+    Args:
+        path: Of the file.
+        read: Reads, and returns None where it was not what was written.
+    """
+    found = read()
+    if found is None and isinstance(path, RemotePath):
+        path.forget()
+        found = read()
+    return found
 
 
 def frame_range(store: ChunkStore, number: int) -> str:

@@ -29,7 +29,7 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import Location
 from framewin.schema import Int64Array
-from framewin.stores.chunks import ChunkPlace, read_place, read_right, size_of
+from framewin.stores.chunks import ChunkPlace, once_more, read_place, read_right, size_of
 
 PIECE_ROWS = 2**12
 MAX_PIECE_BYTES = 2**27
@@ -180,6 +180,21 @@ def read(path: Location) -> Record:
         NotWholeError: There is none, or it is damaged.
         OSError: The file cannot be read.
     """
+    found = once_more(path, lambda: _read_checked(path))
+    if found is None:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    begin, first, text_bytes, data = found
+    fields = json.loads(data[:text_bytes])
+    columns = _columns(path, fields["columns"], data, text_bytes)
+    record = Record(path, begin, fields, columns)
+    if begin + _checked_sizes(record) != first:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    return record
+
+
+def _read_checked(path: Location) -> tuple[int, int, int, bytes] | None:
+    """Where a record begins and where its fields do, their length, and fields and columns; None
+    where they are not what was written."""
     size = size_of(path)
     end = read_place(ChunkPlace(path, max(0, size - _END.size), _END.size))
     checksum, text_bytes, number_bytes, begin, magic = (
@@ -187,16 +202,9 @@ def read(path: Location) -> Record:
     )
     first = size - _END.size - number_bytes - text_bytes
     if magic != _MAGIC or not 0 <= begin <= first:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+        return None
     data = read_place(ChunkPlace(path, first, text_bytes + number_bytes))
-    if google_crc32c.value(data) != checksum:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
-    fields = json.loads(data[:text_bytes])
-    columns = _columns(path, fields["columns"], data, text_bytes)
-    record = Record(path, begin, fields, columns)
-    if begin + _checked_sizes(record) != first:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
-    return record
+    return (begin, first, text_bytes, data) if google_crc32c.value(data) == checksum else None
 
 
 def _checked_sizes(record: Record) -> int:
