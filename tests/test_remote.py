@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
-from framewin.stores import chunks, open_store, zarr_store
+from framewin.schema import FrameFormat
+from framewin.stores import chunks, open_store, record, zarr_store
+from framewin.stores.chunked import ChunkedFrames, ReadAhead
 from framewin.stores.chunks import ChunkPlace, runs
 from tests.conftest import import_or_skip, write_frames
 from tests.object_server import BUCKET, Request, Server
@@ -145,9 +148,86 @@ def test_runs_join_what_is_near(data: st.DataObject) -> None:
             and span([run[0], two]) <= chunks.RUN_BYTES
         )
 
+    few = runs(SimpleNamespace(place=places.__getitem__), numbers, most_chunks=2)
+    assert [each for run in few for each in run] == numbers
+    assert all(len(run) <= 2 for run in few)
     for run in found:
         assert all(may_join(a, b, run) for a, b in pairwise(run))
     assert not any(may_join(a[-1], b[0], a) for a, b in pairwise(found))
+
+
+def test_columns_are_read_at_once(
+    stores: Callable[[str, str], Path],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One request for many pieces of a column, not one for each; they are cut apart again."""
+    frames = stores(".zarr", "zstd").parent / "frames"
+    monkeypatch.setattr("framewin.remote.TAIL_BYTES", 64)
+    monkeypatch.setattr("framewin.stores.record.PIECE_ROWS", 2)
+    store = tmp_path / "pieces.zarr"
+    convert(frames, store, chunk_frames=CHUNK_FRAMES)
+    local, remote = open_store(store), open_store(uploaded(server, store))
+    for rows, requests in ((range(FRAMES), 1), ([39, 0, 1, 20, 21, 3], 3)):
+        server.forget()
+        wanted = np.array(rows)
+        assert remote.source_files(wanted) == local.source_files(wanted)
+        assert len(server.requests) == requests
+    server.forget()
+    server.fault = lambda request: "flip" if request.number == 1 else None
+    assert remote.source_files(np.arange(FRAMES)) == local.source_files(np.arange(FRAMES))
+    server.forget()
+    assert list(remote.check_rest(1)) == []
+    assert sum(request.key.endswith(".record") for request in server.requests) <= 1
+
+
+@given(st.lists(st.integers(1, 50), min_size=1), st.data())
+def test_spans_join_neighbours(sizes: list[int], data: st.DataObject) -> None:
+    """They are all pieces in order, each as many bytes as it may be."""
+    bounds = np.cumsum([7, *sizes]).tolist()
+    numbers = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framewin.stores.record.REQUEST_BYTES", 60)
+        found = list(record.spans(numbers, bounds))
+    assert [number for span in found for number in range(*span)] == numbers
+    for first, end in found:
+        assert end == first + 1 or sum(sizes[first:end]) <= 60
+    for (first, end), (begin, _) in pairwise(found):
+        assert begin > end or sum(sizes[first : begin + 1]) > 60
+
+
+def test_few_decoded_chunks_are_held() -> None:
+    """Of a long run, each chunk is let go of once its frames are copied."""
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 4, 5, 1), np.uint8)
+    decoded_ones: list[weakref.ref[np.ndarray]] = []
+    most = [0]
+
+    def decode(number: int) -> np.ndarray:
+        frames = pixels[number * 3 : number * 3 + 3].copy()
+        decoded_ones.append(weakref.ref(frames))
+        most[0] = max(most[0], sum(one() is not None for one in decoded_ones))
+        return frames
+
+    frames = ChunkedFrames(
+        decode,
+        FrameFormat(4, 5, 1, "uint8"),
+        90,
+        chunk_frames=3,
+        cache_bytes=0,
+        workers=1,
+        ahead=ReadAhead(lambda numbers: [numbers], lambda run: map(decode, run)),
+    )
+    rows = np.arange(89, -1, -2)
+    assert np.array_equal(frames.take(rows), pixels[rows])
+    copied = np.zeros_like(pixels)
+
+    def sink(row: int, decoded: np.ndarray) -> None:
+        copied[row : row + len(decoded)] = decoded
+
+    assert list(frames.each_chunk([(0, 90)], sink)) == [90]
+    assert np.array_equal(copied, pixels)
+    assert most[0] <= 2
 
 
 @pytest.mark.usefixtures("small_shards")

@@ -7,7 +7,7 @@ whether the file is on this machine or an object in an object store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -24,6 +24,8 @@ from framewin.stores.codecs import Layout
 MOST_READ_BYTES = 2**30
 RUN_BYTES = 2**22
 """Most bytes of chunks that one request to an object store brings, unless one chunk has more."""
+RUN_PIXEL_BYTES = 2**26
+"""Most bytes of pixels of such a run, which one thread decodes, unless one chunk has more."""
 GAP_BYTES = 2**16
 """Of chunks that are not wanted between two that are, which cost less than another request."""
 REQUESTS_AT_ONCE = 16
@@ -132,12 +134,14 @@ def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
             ) from exc
         return frames[: num_frames - number * chunk_frames]
 
-    def read_chunks(run: list[int]) -> list[np.ndarray]:
+    def read_chunks(run: list[int]) -> Iterator[np.ndarray]:
         found = read_run(store, run)
         for number in found.wrong(trailers=False):
             raise _damaged(store, number)
-        return [decoded(number, found.chunk(number)) for number in run]
+        for number in run:
+            yield decoded(number, found.chunk(number))
 
+    most_chunks = max(1, RUN_PIXEL_BYTES // (chunk_frames * frame_format.nbytes))
     is_remote = isinstance(store.path, RemotePath)
     return ChunkedFrames(
         lambda number: decoded(number, read_checked(store, number)),
@@ -146,7 +150,9 @@ def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
         chunk_frames=chunk_frames,
         cache_bytes=cache_bytes,
         workers=REQUESTS_AT_ONCE if is_remote else None,
-        ahead=ReadAhead(partial(runs, store), read_chunks) if is_remote else None,
+        ahead=ReadAhead(partial(runs, store, most_chunks=most_chunks), read_chunks)
+        if is_remote
+        else None,
     )
 
 
@@ -184,13 +190,20 @@ class ChunkRun:
         return not trailers or self.data[end : end + place.trailer_bytes] == trailer
 
 
-def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -> list[list[int]]:
+def runs(
+    store: ChunkStore,
+    numbers: list[int],
+    *,
+    gap_bytes: int = GAP_BYTES,
+    most_chunks: int | None = None,
+) -> list[list[int]]:
     """Chunks in runs that are read at once, in the order given.
 
     Args:
         store: Says where they are.
         numbers: Of the chunks.
         gap_bytes: Most bytes between two chunks of a run.
+        most_chunks: Of a run; by default any number.
     """
     found: list[list[int]] = []
     path, begin, end = None, 0, 0
@@ -198,7 +211,8 @@ def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -
         place = store.place(number)
         last = place.offset + place.nbytes + place.trailer_bytes
         near = place.path == path and 0 <= place.offset - end <= gap_bytes
-        if near and last - begin <= RUN_BYTES:
+        full = bool(found) and len(found[-1]) == most_chunks
+        if near and not full and last - begin <= RUN_BYTES:
             found[-1].append(number)
         else:
             found.append([number])
