@@ -9,30 +9,41 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import quote, unquote
 
 from framewin.errors import StoreError
 from framewin.optional import require
 
 SCHEMES = ("s3", "gs", "http", "https")
+_BUCKET_SCHEMES = ("s3", "gs")
 
 TAIL_BYTES = 2**16
 """Read of an object on first contact, together with its size: records stand at the end."""
+TAILS_KEPT = 64
+"""Of the objects met last: the rest of them is soon asked for, or never."""
 REQUEST_BYTES = 2**24
-"""Most bytes of one request, so that a slow line does not run into its timeout."""
+"""Most bytes of one request, so that little is asked for again where one fails."""
 FIRST_RETRIES, LATER_RETRIES = 3, 10
 """Retries of requests: few on first contact, when a name may be wrong; many amid work."""
+TIMEOUT_SECONDS = 60
+"""For one answer with its body. What a slow line has not brought by then is asked for in a retry,
+from the byte that was reached, if the server tells versions of an object apart (by ETag)."""
+LATER_TIMEOUTS = 5
+"""Timeouts' time within which retries amid work begin; on first contact it is one."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 # What Path makes of a URL.
 _COLLAPSED = re.compile(rf"({'|'.join(SCHEMES)}):/[^/]")
 _STATUS = re.compile(r"status code: (\d+[A-Za-z ]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_SETTINGS = {"timeout": "60s", "connect_timeout": "10s"}
+_CONNECT_TIMEOUT = "10s"
+# What may stand in the path of a URL as it is, besides letters, digits and `_.-~`.
+_PLAIN = "/!$&'()*+,;=:@"
 _T = TypeVar("_T")
 
 _CREDENTIALS = {
@@ -66,12 +77,8 @@ class MissingObjectError(StoreError):
     """No object of that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the first contact with an object has told."""
-
-    size: int
-    tail: bytes
+class DeniedObjectError(StoreError):
+    """An object that may not be read; some services say so of one that is not there."""
 
 
 class Bucket:
@@ -88,39 +95,62 @@ class Bucket:
         self.scheme = scheme
         self.name = name
         self.options = dict(options)
-        self._known: dict[str, _Known] = {}
+        self._sizes: dict[str, int] = {}
+        self._tails: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        self._answered = False
         self._tags: dict[str, str] = {}
         self._stores: dict[int, Any] = {}
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.name}"
 
-    def meet(self, key: str) -> _Known:
-        """Size and last bytes of an object.
+    def url(self, key: str) -> str:
+        """The URL of an object: of a web server as it is asked for, of a bucket with the key."""
+        plain = key if self.scheme in _BUCKET_SCHEMES else quote(key, safe=_PLAIN)
+        return f"{self}/{plain}"
+
+    def meet(self, key: str) -> int:
+        """Size of an object, with which its last bytes come.
 
         Raises:
             MissingObjectError: There is none.
+            DeniedObjectError: It may not be read.
             StoreError: It cannot be read.
         """
-        if key not in self._known:
-            options = {"range": {"suffix": TAIL_BYTES}}
-            size, data = self._get(key, options, FIRST_RETRIES)
-            self._known[key] = _Known(size, data)
-        return self._known[key]
+        with self._lock:
+            known = self._sizes.get(key)
+        if known is not None:
+            return known
+        retries = LATER_RETRIES if self._answered else FIRST_RETRIES
+        size, tail = self._get(key, {"range": {"suffix": TAIL_BYTES}}, retries)
+        with self._lock:
+            self._sizes[key], self._tails[key] = size, tail
+            if len(self._tails) > TAILS_KEPT:
+                del self._tails[next(iter(self._tails))]
+        return size
+
+    def forget(self, key: str) -> None:
+        """Ask for all of an object again, because what came of it was wrong."""
+        with self._lock:
+            self._sizes.pop(key, None)
+            self._tails.pop(key, None)
 
     def read(self, key: str, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of an object, fewer where it ends before.
 
         Raises:
             MissingObjectError: There is none.
+            DeniedObjectError: It may not be read.
             StoreError: It cannot be read, or has changed since it was first read.
         """
-        known = self._known.get(key)
-        if known is not None:
-            end = min(end, known.size)
-            first = known.size - len(known.tail)
+        with self._lock:
+            size, tail = self._sizes.get(key), self._tails.get(key, b"")
+        if size is not None:
+            end = min(end, size)
+            first = size - len(tail)
             if begin >= first:
-                return known.tail[begin - first : max(begin, end) - first]
+                return tail[begin - first : max(begin, end) - first]
         parts = []
         for first in range(begin, end, REQUEST_BYTES):
             last = min(first + REQUEST_BYTES, end)
@@ -140,11 +170,12 @@ class Bucket:
                 raise
             return size, b""
         self._check_tag(key, found.meta["e_tag"])
+        self._answered = True
         return int(found.meta["size"]), bytes(self._explained(key, found.bytes))
 
     def _check_tag(self, key: str, tag: str | None) -> None:
         if tag is not None and self._tags.setdefault(key, tag) != tag:
-            raise StoreError(f"{self}/{key} changed while it was read; begin again")
+            raise StoreError(f"{self.url(key)} changed while it was read; begin again")
 
     def _store(self, retries: int) -> Any:
         _check_process(str(self))
@@ -154,6 +185,7 @@ class Bucket:
 
     def _connected(self, retries: int) -> Any:
         stores = require("obstore.store", extra="remote")
+        timeouts = LATER_TIMEOUTS if retries > FIRST_RETRIES else 1
         backoff = {
             "init_backoff": timedelta(milliseconds=100),
             "max_backoff": timedelta(seconds=5),
@@ -161,10 +193,14 @@ class Bucket:
         }
         retry = {
             "max_retries": retries,
-            "retry_timeout": timedelta(seconds=60),
+            "retry_timeout": timedelta(seconds=TIMEOUT_SECONDS * timeouts),
             "backoff": backoff,
         }
-        settings = {**_SETTINGS, **self.options}
+        settings = {
+            "timeout": f"{TIMEOUT_SECONDS}s",
+            "connect_timeout": _CONNECT_TIMEOUT,
+            **self.options,
+        }
         try:
             if self.scheme == "s3":
                 return stores.S3Store(self.name, config=settings, retry_config=retry)
@@ -182,7 +218,7 @@ class Bucket:
     def _explained(self, key: str, call: Callable[[], _T]) -> _T:
         """The result of a call, or its error in one line that says what to try."""
         errors = require("obstore.exceptions", extra="remote")
-        url = f"{self}/{key}".rstrip("/")
+        url = self.url(key).rstrip("/")
         try:
             return call()
         except FileNotFoundError as exc:
@@ -214,7 +250,7 @@ class Bucket:
             if any(sign in text for sign in signs):
                 return StoreError(f"{url}: {what.format(credentials=credentials)}")
         if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
-            return StoreError(
+            return DeniedObjectError(
                 f"{url}: access was denied, or there is no such object ({told}); {credentials}"
             )
         return StoreError(f"{url} cannot be read ({told}); try again")
@@ -236,7 +272,7 @@ class RemotePath:
         self.key = key
 
     def __str__(self) -> str:
-        return f"{self.bucket}/{self.key}"
+        return self.bucket.url(self.key)
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
@@ -295,7 +331,11 @@ class RemotePath:
 
     def size(self) -> int:
         """Bytes of the object."""
-        return self.bucket.meet(self.key).size
+        return self.bucket.meet(self.key)
+
+    def forget(self) -> None:
+        """Ask for all of the object again, because what came of it was wrong."""
+        self.bucket.forget(self.key)
 
     def read(self, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of the object, fewer where it ends before."""
@@ -333,15 +373,29 @@ def location(
             raise ValueError(f"storage_options are for URLs, got them with {path}")
         return Path(path)
     scheme, (name, _, key) = url[1].lower(), url[2].partition("/")
-    key = key.rstrip("/")
     if scheme not in SCHEMES:
         allowed = ", ".join(f"{each}://" for each in SCHEMES)
         raise ValueError(f"{path}: {scheme}:// is not supported; use {allowed} or a path")
+    of_server = scheme not in _BUCKET_SCHEMES
+    if re.search(r"[?#@\s]", name) or (of_server and re.search(r"[?#\s]", key)):
+        raise ValueError(
+            f"{path}: a URL with a query, a password or blanks cannot be read; in a path, write "
+            "%20 for a blank"
+        )
+    key = (_decoded(url[0], key) if of_server else key).rstrip("/")
     if not name or {"", ".", ".."} & set(key.split("/")):
         raise ValueError(f"{path} names no store; write {scheme}://BUCKET/PATH/clips.zarr")
-    if re.search(r"[?#\s]|@", name + ("" if scheme in ("s3", "gs") else key)):
-        raise ValueError(f"{path}: a URL with a query, a password or blanks cannot be read")
     return RemotePath(Bucket(scheme, name, storage_options or {}), key)
+
+
+def _decoded(url: str, path: str) -> str:
+    """The path of a URL as it was before it was percent-encoded."""
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{url}: what follows a % is not UTF-8; encode the path as UTF-8"
+        ) from None
 
 
 def refuse_url(path: str | Path | RemotePath, what: str) -> None:

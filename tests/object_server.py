@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,11 @@ BUCKET = "frames"
 REGION = "us-east-1"
 
 Fault = Callable[["Request"], str | None]
-"""Request -> what goes wrong with it: `drop`, `short`, `flip` or a status; None is nothing."""
+"""Request -> what goes wrong with it: `drop`, `short`, `flip`, `stall` or a status; None is
+nothing."""
+
+STALL_SECONDS = 3
+"""Of a body that stops half-way and goes on."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,11 @@ class _Proxy(BaseHTTPRequestHandler):
             if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
                 self.send_header(name, value)
         self.end_headers()
+        if fault == "stall":
+            self.wfile.write(sent[: len(sent) // 2])
+            self.wfile.flush()
+            time.sleep(STALL_SECONDS)
+            sent = sent[len(sent) // 2 :]
         self.wfile.write(sent)
         with self.shared.lock:
             self.shared.body_bytes += len(sent)

@@ -100,19 +100,95 @@ def test_faults_are_survived(
     """Broken connections, short bodies, wrong bytes and a busy server, all along."""
     store = stores(suffix, compression)
     url = uploaded(server, store)
-    faults = {11: "drop", 13: "503", 15: "500", 16: "500"}
+    faults = {2: "flip", 4: "short", 6: "drop", 8: "503", 10: "500", 11: "500"}
+    given: list[str] = []
+    of_frames = [0]
 
     def now_and_then(request: Request) -> str | None:
-        # What has no checksum of its own is only verified in the end.
-        of_frames = "frames/c/" in request.key if suffix == ".zarr" else request.begin
-        if request.number in (9, 17) and of_frames:
-            return "flip" if request.number == 9 else "short"
-        return faults.get(request.number)
+        # Opening reads the end of a file of HDF5, frames lie before it.
+        is_file = suffix == ".h5" and (request.begin or 99_999) < 90_000
+        of_frames[0] += "frames/c/" in request.key or is_file
+        fault = faults.pop(of_frames[0], None)
+        given.extend([fault] if fault else [])
+        return fault
 
     server.fault = now_and_then
     fetch(url, tmp_path / f"new{suffix}", workers=1)
     assert bytes_of(tmp_path / f"new{suffix}") == bytes_of(store)
-    assert len(server.requests) > 20
+    assert given == ["flip", "short", "drop", "503", "500", "500"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compression", "file", "told"),
+    [
+        (".zarr", "zstd", "/framewin.record", "is damaged or cut short"),
+        (".h5", "none", "", "was changed outside its frames"),
+    ],
+)
+def test_what_has_no_checksum_of_its_own(
+    stores: Callable[..., Path],
+    server: Server,
+    tmp_path: Path,
+    suffix: str,
+    compression: str,
+    file: str,
+    told: str,
+) -> None:
+    """It is asked for once more, too; where it stays wrong, the URL is named."""
+    store = stores(suffix, compression)
+    url = uploaded(server, store)
+    left = [1]
+
+    def flip(request: Request) -> str | None:
+        if not f"s3://{BUCKET}/{request.key}".endswith(url + file) or request.begin != 0:
+            return None
+        left[0] -= 1
+        return "flip" if left[0] >= 0 else None
+
+    server.fault = flip
+    fetch(url, tmp_path / f"new{suffix}")
+    assert bytes_of(tmp_path / f"new{suffix}") == bytes_of(store)
+    assert left[0] < 0
+    left[0] = 99
+    server.fault = flip
+    with pytest.raises(StoreError) as caught:
+        fetch(url, tmp_path / f"other{suffix}")
+    assert str(caught.value) == (
+        f"{url} is damaged, or changed while it was fetched: {url}{file} {told}; upload it again"
+    )
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_an_interrupted_fetch_ends_soon(
+    stores: Callable[..., Path],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the requests that are under way are waited for, not all of the parts begun."""
+    stop, begun = threading.Event(), threading.Event()
+    monkeypatch.setattr("framewin.stores.fetch.Event", lambda: stop)
+    monkeypatch.setattr("framewin.stores.fetch.REQUEST_BYTES", 1000)
+    url = uploaded(server, stores(".zarr", "none"))
+    parts: list[str] = []
+
+    def hold(request: Request) -> None:
+        if "frames/c/" in request.key and (request.begin or 0) > 6000:
+            parts.append(request.key)
+            begun.set()
+            stop.wait(20)
+
+    def interrupt(done: int, total: int) -> None:
+        assert begun.wait(20)
+        raise KeyboardInterrupt
+
+    server.fault = hold
+    with pytest.raises(KeyboardInterrupt):
+        fetch(url, tmp_path / "new.zarr", workers=1, progress=interrupt)
+    assert len(parts) == 1
+    server.forget()
+    stop.clear()
+    assert fetch(url, tmp_path / "new.zarr").kept_bytes > 0
 
 
 KILLED = (
@@ -162,6 +238,25 @@ def interrupted(server: Server, url: str, dest: Path, after: int = 20) -> None:
     with pytest.raises(StoreError, match=r"is missing; upload the store|does not ex"):
         fetch(url, dest, workers=1)
     server.forget()
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_room_that_will_be_freed(
+    stores: Callable[..., Path],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a fetch clears away before it begins anew counts as free."""
+    store = stores(".zarr", "none")
+    url = uploaded(server, store)
+    interrupted(server, url, tmp_path / "new.zarr")
+    free = sum(len(data) for data in bytes_of(store).values()) - 20_000
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises(StoreError, match="bytes free; make room"):
+        fetch(url, tmp_path / "other.zarr")
+    fetch(url, tmp_path / "new.zarr", restart=True)
+    assert bytes_of(tmp_path / "new.zarr") == bytes_of(store)
 
 
 @pytest.mark.usefixtures("_small_parts")

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
-from framewin.stores import chunks, open_store, zarr_store
+from framewin.schema import FrameFormat
+from framewin.stores import chunks, open_store, record, zarr_store
+from framewin.stores.chunked import ChunkedFrames, ReadAhead
 from framewin.stores.chunks import ChunkPlace, runs
 from tests.conftest import import_or_skip, write_frames
 from tests.object_server import BUCKET, Request, Server
@@ -145,9 +148,86 @@ def test_runs_join_what_is_near(data: st.DataObject) -> None:
             and span([run[0], two]) <= chunks.RUN_BYTES
         )
 
+    few = runs(SimpleNamespace(place=places.__getitem__), numbers, most_chunks=2)
+    assert [each for run in few for each in run] == numbers
+    assert all(len(run) <= 2 for run in few)
     for run in found:
         assert all(may_join(a, b, run) for a, b in pairwise(run))
     assert not any(may_join(a[-1], b[0], a) for a, b in pairwise(found))
+
+
+def test_columns_are_read_at_once(
+    stores: Callable[[str, str], Path],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One request for many pieces of a column, not one for each; they are cut apart again."""
+    frames = stores(".zarr", "zstd").parent / "frames"
+    monkeypatch.setattr("framewin.remote.TAIL_BYTES", 64)
+    monkeypatch.setattr("framewin.stores.record.PIECE_ROWS", 2)
+    store = tmp_path / "pieces.zarr"
+    convert(frames, store, chunk_frames=CHUNK_FRAMES)
+    local, remote = open_store(store), open_store(uploaded(server, store))
+    for rows, requests in ((range(FRAMES), 1), ([39, 0, 1, 20, 21, 3], 3)):
+        server.forget()
+        wanted = np.array(rows)
+        assert remote.source_files(wanted) == local.source_files(wanted)
+        assert len(server.requests) == requests
+    server.forget()
+    server.fault = lambda request: "flip" if request.number == 1 else None
+    assert remote.source_files(np.arange(FRAMES)) == local.source_files(np.arange(FRAMES))
+    server.forget()
+    assert list(remote.check_rest(1)) == []
+    assert sum(request.key.endswith(".record") for request in server.requests) <= 1
+
+
+@given(st.lists(st.integers(1, 50), min_size=1), st.data())
+def test_spans_join_neighbours(sizes: list[int], data: st.DataObject) -> None:
+    """They are all pieces in order, each as many bytes as it may be."""
+    bounds = np.cumsum([7, *sizes]).tolist()
+    numbers = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framewin.stores.record.REQUEST_BYTES", 60)
+        found = list(record.spans(numbers, bounds))
+    assert [number for span in found for number in range(*span)] == numbers
+    for first, end in found:
+        assert end == first + 1 or sum(sizes[first:end]) <= 60
+    for (first, end), (begin, _) in pairwise(found):
+        assert begin > end or sum(sizes[first : begin + 1]) > 60
+
+
+def test_few_decoded_chunks_are_held() -> None:
+    """Of a long run, each chunk is let go of once its frames are copied."""
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 4, 5, 1), np.uint8)
+    decoded_ones: list[weakref.ref[np.ndarray]] = []
+    most = [0]
+
+    def decode(number: int) -> np.ndarray:
+        frames = pixels[number * 3 : number * 3 + 3].copy()
+        decoded_ones.append(weakref.ref(frames))
+        most[0] = max(most[0], sum(one() is not None for one in decoded_ones))
+        return frames
+
+    frames = ChunkedFrames(
+        decode,
+        FrameFormat(4, 5, 1, "uint8"),
+        90,
+        chunk_frames=3,
+        cache_bytes=0,
+        workers=1,
+        ahead=ReadAhead(lambda numbers: [numbers], lambda run: map(decode, run)),
+    )
+    rows = np.arange(89, -1, -2)
+    assert np.array_equal(frames.take(rows), pixels[rows])
+    copied = np.zeros_like(pixels)
+
+    def sink(row: int, decoded: np.ndarray) -> None:
+        copied[row : row + len(decoded)] = decoded
+
+    assert list(frames.each_chunk([(0, 90)], sink)) == [90]
+    assert np.array_equal(copied, pixels)
+    assert most[0] <= 2
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -212,6 +292,45 @@ def test_faults_are_survived(
     assert len(server.requests) > times
 
 
+@pytest.mark.parametrize(("suffix", "compression"), [(".zarr", "zstd"), (".h5", "gzip")])
+def test_a_first_contact_with_wrong_bytes(
+    stores: Callable[[str, str], Path], server: Server, suffix: str, compression: str
+) -> None:
+    """What came with it is asked for again, not taken from memory once more."""
+    store = stores(suffix, compression)
+    url = uploaded(server, store)
+    server.forget()
+    server.fault = lambda request: "flip" if request.number == 1 else None
+    remote, local = opened(url), opened(store)
+    assert [remote.window(n) for n in (0, 33)] == [local.window(n) for n in (0, 33)]
+    assert equal(remote.batch(range(34)), local.batch(range(34)))
+    server.forget()
+    met: set[str] = set()
+
+    def at_first(request: Request) -> str | None:
+        first = request.key not in met
+        met.add(request.key)
+        return "flip" if first else None
+
+    server.fault = at_first
+    assert verify(url).damage == []
+
+
+def test_a_line_that_is_slower_than_the_timeout(
+    stores: Callable[[str, str], Path], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is asked for, from the byte that was reached; once it ended the reading."""
+    monkeypatch.setattr("framewin.remote.TIMEOUT_SECONDS", 1)
+    store = stores(".zarr", "gzip")
+    remote = opened(uploaded(server, store))
+    server.forget()
+    server.fault = lambda request: "stall" if request.number == 1 else None
+    assert equal(remote.batch([3]), opened(store).batch([3]))
+    first, second = server.requests
+    assert second.key == first.key
+    assert (second.begin or 0) > (first.begin or 0)
+
+
 def test_a_server_that_is_busy_when_opening(
     stores: Callable[[str, str], Path], server: Server
 ) -> None:
@@ -241,6 +360,50 @@ def test_verify(
         ValueError, match="full reads by zarr or h5py, not from s3://frames/some/pl"
     ):
         verify(url, full=True)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_verify_of_many_objects(
+    stores: Callable[[str, str], Path], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has answered may be busy for long, and few ends of objects are kept."""
+    monkeypatch.setattr("framewin.remote.TAILS_KEPT", 3)
+    url = uploaded(server, stores(".zarr", "zstd"))
+    busy = [4]
+
+    def at_first_contact(request: Request) -> str | None:
+        first = request.key.endswith("frames/c/2/0/0/0") and request.begin is None
+        busy[0] -= first
+        return "503" if first and busy[0] >= 0 else None
+
+    server.fault = at_first_contact
+    path = location(url)
+    assert isinstance(path, RemotePath)
+    assert verify(path).damage == []
+    assert busy[0] < 0
+    names = [f"frames/c/{shard}/0/0/0" for shard in range(4)]
+    assert sum((path / name).size() for name in names) > FRAMES * SHAPE[0] * SHAPE[1]
+    assert len(path.bucket._tails) == 3
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_what_may_not_be_read(stores: Callable[[str, str], Path], server: Server) -> None:
+    """Some services deny what is not there: of two names the other is tried, and `verify` goes
+    on."""
+    store = stores(".h5", "gzip")
+    server.put("some/place/clips", store.read_bytes())
+    server.fault = lambda request: "403" if request.key.endswith(".record") else None
+    url = f"s3://{BUCKET}/some/place/clips"
+    assert equal(opened(url).batch([3]), opened(store).batch([3]))
+    with pytest.raises(StoreError, match=re.escape(f"{url}x/framewin.record: access was denied")):
+        opened(f"{url}x")
+    url = uploaded(server, stores(".zarr", "zstd"))
+    shard = "frames/c/1/0/0/0"
+    server.fault = lambda request: "403" if request.key.endswith(shard) else None
+    assert verify(url).damage == [
+        "frames 12 to 23 are damaged (a 12 to b 3)",
+        f"{url}/{shard} is missing, or access to it is denied",
+    ]
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -366,6 +529,21 @@ def test_other_ways_to_the_same_objects(
         opened(f"{server.url}/{BUCKET}/{key}")
 
 
+def test_a_url_with_blanks(
+    stores: Callable[[str, str], Path], server: Server, tmp_path: Path
+) -> None:
+    """It is asked for as it is written; once it was encoded again, and found nothing."""
+    store = stores(".h5", "gzip")
+    server.upload(store, "my%20data/")
+    url = f"{server.url}/{BUCKET}/my%20data/{store.name}"
+    remote = opened(url)
+    assert equal(remote.batch([1, 30]), opened(store).batch([1, 30]))
+    assert str(remote.path) == url
+    assert equal(pickle.loads(pickle.dumps(remote)).batch([2]), opened(store).batch([2]))
+    with pytest.raises(StoreError, match=re.escape(f"{server.url}/{BUCKET}/my%20data/x.h5 does")):
+        opened(f"{server.url}/{BUCKET}/my%20data/x.h5")
+
+
 @pytest.mark.parametrize(
     ("url", "scheme", "name", "key"),
     [
@@ -374,6 +552,9 @@ def test_other_ways_to_the_same_objects(
         ("gs://bucket/a#1.h5", "gs", "bucket", "a#1.h5"),
         ("http://host:8080/a/clips.zarr", "http", "host:8080", "a/clips.zarr"),
         ("https://host/clips.h5", "https", "host", "clips.h5"),
+        ("https://host/my%20data/100%25+@/a.h5", "https", "host", "my data/100%+@/a.h5"),
+        ("https://host/%C3%BC%3F%23/a.h5/", "https", "host", "\u00fc?#/a.h5"),
+        ("s3://bucket/my%20data/a.h5", "s3", "bucket", "my%20data/a.h5"),
     ],
 )
 def test_urls(url: str, scheme: str, name: str, key: str) -> None:
@@ -381,7 +562,7 @@ def test_urls(url: str, scheme: str, name: str, key: str) -> None:
     found = location(url)
     assert isinstance(found, RemotePath)
     assert (found.bucket.scheme, found.bucket.name, found.key) == (scheme, name, key)
-    assert str(found) == f"{scheme}://{name}/{key}"
+    assert str(found) == f"{scheme}{url[len(scheme) :]}".rstrip("/")
     path = Path(key)
     assert (found.name, found.stem, found.suffix) == (path.name, path.stem, path.suffix)
     assert str(found / "c/0") == f"{found}/c/0"
@@ -399,6 +580,9 @@ def test_urls(url: str, scheme: str, name: str, key: str) -> None:
         ("s3://bucket//b", "names no store"),
         ("https://me:word@host/x.zarr", "a query, a password or blanks cannot be read"),
         ("https://host/x.zarr?key=1", "a query, a password or blanks cannot be read"),
+        ("https://host/my data/x.zarr", "in a path, write %20 for a blank"),
+        ("https://host/%2E%2E/x.zarr", "names no store"),
+        ("https://host/%FF.zarr", "what follows a % is not UTF-8; encode the path as UTF-8"),
         (Path("s3://bucket/x.zarr"), "s3:/bucket/x.zarr was a URL; give URLs as text, Path(...)"),
     ],
 )

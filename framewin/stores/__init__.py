@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.remote import Location, RemotePath, location
+from framewin.remote import DeniedObjectError, Location, RemotePath, location
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
 from framewin.stores.chunks import ChunkPlace
@@ -65,8 +65,9 @@ class Store(Protocol):
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, (chunk_frames, H, W, C)."""
 
-    def check_rest(self) -> Iterator[str]:
-        """Check every byte outside the chunks; yields a line for each thing that is damaged."""
+    def check_rest(self, workers: int) -> Iterator[str]:
+        """Check every byte outside the chunks, in threads where there are several files; yields a
+        line for each thing that is damaged."""
 
 
 class StoreWriter(Protocol):
@@ -142,9 +143,16 @@ def _remote_format(path: RemotePath) -> Any:
     zarr, hdf5 = (import_module(name) for name in FORMATS.values())
     there = {zarr: path / zarr.RECORD, hdf5: path}
     likely = hdf5 if SUFFIXES.get(path.suffix.lower()) == "hdf5" else zarr
+    denied: list[StoreError] = []
     for module in (likely, hdf5 if likely is zarr else zarr):
-        if there[module].is_file():
-            return module
+        try:
+            if there[module].is_file():
+                return module
+        # Services that do not say what is there deny what is not.
+        except DeniedObjectError as exc:
+            denied.append(exc)
+    if denied:
+        raise denied[0]
     raise StoreError(f"{path} does not exist, or was not made by framewin convert")
 
 

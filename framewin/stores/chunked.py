@@ -30,8 +30,8 @@ class ReadAhead:
 
     runs: Callable[[list[int]], list[list[int]]]
     """Splits increasing chunk numbers into runs, each of which is read by one request."""
-    read_run: Callable[[list[int]], list[np.ndarray]]
-    """Reads and decodes the chunks of a run; called from any thread."""
+    read_run: Callable[[list[int]], Iterator[np.ndarray]]
+    """Reads the chunks of a run and decodes one after the other; called from any thread."""
 
 
 class ChunkedFrames:
@@ -80,18 +80,29 @@ class ChunkedFrames:
         chunks, which = np.unique(rows // self.chunk_frames, return_inverse=True)
         by_chunk = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[by_chunk], np.arange(len(chunks)), side="right")
-        chunk_of = self._chunk if self._ahead is None else self._read_ahead(chunks).__getitem__
 
-        def copy(first: int, end: int) -> None:
-            for place in range(first, end):
-                begin = ends[place - 1] if place else 0
-                wanted = by_chunk[begin : ends[place]]
-                chunk = int(chunks[place])
-                out[wanted] = chunk_of(chunk)[rows[wanted] - chunk * self.chunk_frames]
+        def copy(place: int, frames: np.ndarray) -> None:
+            begin = ends[place - 1] if place else 0
+            wanted = by_chunk[begin : ends[place]]
+            out[wanted] = frames[rows[wanted] - int(chunks[place]) * self.chunk_frames]
 
         small = len(chunks) * self.chunk_frames * self.frame_format.nbytes < SMALL_READ_BYTES
-        self._threads.share(copy, len(chunks), alone=small)
+        if self._ahead is None:
+            self._each(
+                len(chunks), lambda place: copy(place, self._chunk(int(chunks[place]))), small
+            )
+        else:
+            self._each_ahead(chunks, copy, small)
         return out
+
+    def _each(self, count: int, work: Callable[[int], None], small: bool) -> None:
+        """Call work on 0 to count - 1, side by side unless it is not worth it."""
+
+        def part(first: int, end: int) -> None:
+            for place in range(first, end):
+                work(place)
+
+        self._threads.share(part, count, alone=small)
 
     def each_chunk(self, rows: Iterable[tuple[int, int]], sink: Sink) -> Iterator[int]:
         """Decode every chunk that touches half-open ranges of rows once, in order, in threads.
@@ -124,20 +135,32 @@ class ChunkedFrames:
             [[number] for number in numbers] if self._ahead is None else self._ahead.runs(numbers)
         )
 
-    def _read_run(self, run: list[int]) -> list[np.ndarray]:
+    def _read_run(self, run: list[int]) -> Iterator[np.ndarray]:
         if self._ahead is not None:
             return self._ahead.read_run(run)
-        return [self._read_chunk(number) for number in run]
+        return (self._read_chunk(number) for number in run)
 
-    def _read_ahead(self, chunks: Int64Array) -> dict[int, np.ndarray]:
-        """Chunks by number, those that are not in the cache read side by side."""
-        found = {number: self._cache.get(number) for number in chunks.tolist()}
-        runs = self._runs([number for number, frames in found.items() if frames is None])
-        for run, read in zip(runs, self._threads.pool.map(self._read_run, runs), strict=True):
-            for number, frames in zip(run, read, strict=True):
+    def _each_ahead(
+        self, chunks: Int64Array, copy: Callable[[int, np.ndarray], None], small: bool
+    ) -> None:
+        """Call copy with the place and frames of each chunk; those that are not in the cache are
+        read side by side, and no more of them held than there are threads."""
+        known: list[tuple[int, np.ndarray]] = []
+        lacking: dict[int, int] = {}
+        for place, number in enumerate(chunks.tolist()):
+            frames = self._cache.get(number)
+            if frames is None:
+                lacking[number] = place
+            else:
+                known.append((place, frames))
+
+        def bring(run: list[int]) -> None:
+            for number, frames in zip(run, self._read_run(run), strict=True):
                 self._cache.put(number, frames)
-                found[number] = frames
-        return {number: frames for number, frames in found.items() if frames is not None}
+                copy(lacking[number], frames)
+
+        self._each(len(known), lambda each: copy(*known[each]), small)
+        list(self._threads.pool.map(bring, self._runs(list(lacking))))
 
     def _chunk(self, number: int) -> np.ndarray:
         frames = self._cache.get(number)

@@ -7,10 +7,10 @@ whether the file is on this machine or an object in an object store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -24,9 +24,12 @@ from framewin.stores.codecs import Layout
 MOST_READ_BYTES = 2**30
 RUN_BYTES = 2**22
 """Most bytes of chunks that one request to an object store brings, unless one chunk has more."""
+RUN_PIXEL_BYTES = 2**26
+"""Most bytes of pixels of such a run, which one thread decodes, unless one chunk has more."""
 GAP_BYTES = 2**16
 """Of chunks that are not wanted between two that are, which cost less than another request."""
 REQUESTS_AT_ONCE = 16
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +134,14 @@ def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
             ) from exc
         return frames[: num_frames - number * chunk_frames]
 
-    def read_chunks(run: list[int]) -> list[np.ndarray]:
+    def read_chunks(run: list[int]) -> Iterator[np.ndarray]:
         found = read_run(store, run)
         for number in found.wrong(trailers=False):
             raise _damaged(store, number)
-        return [decoded(number, found.chunk(number)) for number in run]
+        for number in run:
+            yield decoded(number, found.chunk(number))
 
+    most_chunks = max(1, RUN_PIXEL_BYTES // (chunk_frames * frame_format.nbytes))
     is_remote = isinstance(store.path, RemotePath)
     return ChunkedFrames(
         lambda number: decoded(number, read_checked(store, number)),
@@ -145,7 +150,9 @@ def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
         chunk_frames=chunk_frames,
         cache_bytes=cache_bytes,
         workers=REQUESTS_AT_ONCE if is_remote else None,
-        ahead=ReadAhead(partial(runs, store), read_chunks) if is_remote else None,
+        ahead=ReadAhead(partial(runs, store, most_chunks=most_chunks), read_chunks)
+        if is_remote
+        else None,
     )
 
 
@@ -183,13 +190,20 @@ class ChunkRun:
         return not trailers or self.data[end : end + place.trailer_bytes] == trailer
 
 
-def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -> list[list[int]]:
+def runs(
+    store: ChunkStore,
+    numbers: list[int],
+    *,
+    gap_bytes: int = GAP_BYTES,
+    most_chunks: int | None = None,
+) -> list[list[int]]:
     """Chunks in runs that are read at once, in the order given.
 
     Args:
         store: Says where they are.
         numbers: Of the chunks.
         gap_bytes: Most bytes between two chunks of a run.
+        most_chunks: Of a run; by default any number.
     """
     found: list[list[int]] = []
     path, begin, end = None, 0, 0
@@ -197,7 +211,8 @@ def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -
         place = store.place(number)
         last = place.offset + place.nbytes + place.trailer_bytes
         near = place.path == path and 0 <= place.offset - end <= gap_bytes
-        if near and last - begin <= RUN_BYTES:
+        full = bool(found) and len(found[-1]) == most_chunks
+        if near and not full and last - begin <= RUN_BYTES:
             found[-1].append(number)
         else:
             found.append([number])
@@ -207,12 +222,13 @@ def runs(store: ChunkStore, numbers: list[int], *, gap_bytes: int = GAP_BYTES) -
 
 
 def read_run(store: ChunkStore, numbers: list[int]) -> ChunkRun:
-    """Chunks that lie near to one another; those that are not what was written are read twice."""
+    """Chunks that lie near to one another, asked for twice if they are not what was written."""
     first, last = store.place(numbers[0]), store.place(numbers[-1])
     end = last.offset + last.nbytes + last.trailer_bytes
     place = ChunkPlace(first.path, first.offset, end - first.offset)
     found = ChunkRun(store, numbers, first.offset, read_place(place))
-    if found.wrong(trailers=True):
+    if found.wrong(trailers=True) and isinstance(place.path, RemotePath):
+        place.path.forget()
         found = ChunkRun(store, numbers, first.offset, read_place(place))
     return found
 
@@ -240,9 +256,26 @@ def _damaged(store: ChunkStore, number: int) -> StoreError:
 
 def read_right(place: ChunkPlace, crc32c: int) -> bytes | None:
     """The bytes there; None where they are not all there, or of another checksum."""
-    data = read_place(place)
-    right = len(data) == place.nbytes and google_crc32c.value(data) == crc32c
-    return data if right else None
+
+    def right() -> bytes | None:
+        data = read_place(place)
+        return data if len(data) == place.nbytes and google_crc32c.value(data) == crc32c else None
+
+    return once_more(place.path, right)
+
+
+def once_more(path: Location, read: Callable[[], _T | None]) -> _T | None:
+    """What is read of a file; of an object it is asked for twice before it counts as wrong.
+
+    Args:
+        path: Of the file.
+        read: Reads, and returns None where it was not what was written.
+    """
+    found = read()
+    if found is None and isinstance(path, RemotePath):
+        path.forget()
+        found = read()
+    return found
 
 
 def frame_range(store: ChunkStore, number: int) -> str:

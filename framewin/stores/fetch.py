@@ -14,12 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import google_crc32c
 
 from framewin.errors import StoreError
-from framewin.remote import MissingObjectError, RemotePath, location, refuse_url
+from framewin.remote import (
+    REQUEST_BYTES,
+    MissingObjectError,
+    RemotePath,
+    location,
+    refuse_url,
+)
 from framewin.schema import Progress
 from framewin.stores import Store, durable, format_of, num_bytes
 from framewin.stores.chunked import pieces
@@ -63,6 +70,10 @@ class _Part:
     check: Callable[[bytes], str] | None = None
     """What of the bytes is not what was written, in words; None where the record has no checksum of
     these alone."""
+
+
+class _StoppedError(Exception):
+    """A part is not asked for any more, because the fetch has failed or was interrupted."""
 
 
 def fetch(
@@ -110,8 +121,10 @@ def fetch(
             resumed = _begin(site, store, restart=restart)
             root = site.frames / durable.STORE
             _make_files(root, store)
-            kept = _bring(store, root, resumed, workers or REQUESTS_AT_ONCE, progress)
-            _check_whole(store, root)
+            workers = workers or REQUESTS_AT_ONCE
+            parts = list(_parts(store))
+            kept = _bring(store, root, parts, resumed, workers, progress)
+            _check_whole(store, root, [part for part in parts if part.check is None], workers)
             durable.move(root, site.store)
     except OSError as exc:
         raise StoreError(
@@ -149,7 +162,8 @@ def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
             "or is another; use --restart to begin anew"
         )
     resumed = previous is not None
-    _check_space(site, store, there=_taken(site.frames) if resumed else 0)
+    # What is not kept is cleared away before anything is brought.
+    _check_space(site, store, there=_taken(site.folder))
     site.begin(plan, resume=resumed)
     site.keep = True
     return resumed
@@ -179,13 +193,21 @@ def _make_files(root: Path, store: Store) -> None:
         durable.DataFile(path, size).close()
 
 
-def _bring(store: Store, root: Path, resumed: bool, workers: int, progress: Progress | None) -> int:
-    """Fetch all parts that are not there; returns how many bytes were."""
-    total, done, kept = num_bytes(store), 0, 0
+def _bring(
+    store: Store,
+    root: Path,
+    parts: list[_Part],
+    resumed: bool,
+    workers: int,
+    progress: Progress | None,
+) -> int:
+    """Fetch parts that are not there; returns how many bytes were."""
+    total, done, kept = sum(part.end - part.begin for part in parts), 0, 0
+    stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-fetch")
     try:
         futures: dict[Future[bool], _Part] = {
-            pool.submit(_bring_part, store, root, part, resumed): part for part in _parts(store)
+            pool.submit(_bring_part, store, root, part, resumed, stop): part for part in parts
         }
         for future in as_completed(futures):
             part = futures[future]
@@ -195,18 +217,19 @@ def _bring(store: Store, root: Path, resumed: bool, workers: int, progress: Prog
             if progress is not None:
                 progress(done, total)
     finally:
+        stop.set()
         pool.shutdown(cancel_futures=True)
     return kept
 
 
-def _bring_part(store: Store, root: Path, part: _Part, resumed: bool) -> bool:
+def _bring_part(store: Store, root: Path, part: _Part, resumed: bool, stop: Event) -> bool:
     """Fetch and write a part; whether it was there already."""
     size = part.end - part.begin
     if resumed and part.check is not None:
         place = ChunkPlace(_file(root, part), part.begin, size)
         if not part.check(read_place(place)):
             return True
-    data = _fetched(store, part)
+    data = _fetched(store, part, stop)
     file = durable.DataFile(_file(root, part))
     try:
         file.write_at(data, part.begin)
@@ -219,13 +242,17 @@ def _file(root: Path, part: _Part) -> Path:
     return root / part.file if part.file else root
 
 
-def _fetched(store: Store, part: _Part) -> bytes:
+def _path(store: Store, part: _Part) -> RemotePath:
+    return cast(RemotePath, store.path / part.file if part.file else store.path)
+
+
+def _fetched(store: Store, part: _Part, stop: Event) -> bytes:
     """The bytes of a part, which are those of the record where it has a checksum of them."""
-    path = cast(RemotePath, store.path / part.file if part.file else store.path)
+    path = _path(store, part)
     wrong = ""
     for _ in range(TRIES):
         try:
-            data = path.read(part.begin, part.end)
+            data = _read(path, part, stop)
         except MissingObjectError:
             _check_same(store)
             raise StoreError(f"{path} is missing; upload the store again") from None
@@ -234,8 +261,18 @@ def _fetched(store: Store, part: _Part) -> bytes:
             wrong = part.check(data) if part.check is not None else ""
         if not wrong:
             return data
+        path.forget()
     _check_same(store)
     raise StoreError(f"{path} is damaged: not what was written in {wrong}; upload the store again")
+
+
+def _read(path: RemotePath, part: _Part, stop: Event) -> bytes:
+    data = []
+    for first, last in pieces(part.end - part.begin, REQUEST_BYTES):
+        if stop.is_set():
+            raise _StoppedError
+        data.append(path.read(part.begin + first, part.begin + last))
+    return b"".join(data)
 
 
 def _check_same(store: Store) -> None:
@@ -290,13 +327,30 @@ def _has_chunks(store: Store, run: list[int], begin: int) -> Callable[[bytes], s
     return wrong
 
 
-def _check_whole(store: Store, root: Path) -> None:
-    """Refuse a store of which any byte is not what was written."""
-    damage = verify(root).damage
-    if damage:
-        more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
-        told = damage[0].replace(str(root), str(store.path))
+def _check_whole(store: Store, root: Path, unchecked: list[_Part], workers: int) -> None:
+    """Refuse a store of which any byte is not what was written.
+
+    Parts without a checksum of their own are asked for once more, like the others before.
+    """
+    told = _damage(root)
+    if told:
+        for part in unchecked:
+            _path(store, part).forget()
+        _bring(store, root, unchecked, False, workers, None)
+        told = _damage(root)
+    if told:
+        told = told.replace(str(root), str(store.path))
         raise StoreError(
-            f"{store.path} is damaged, or changed while it was fetched: {told}{more}; upload it "
-            "again"
+            f"{store.path} is damaged, or changed while it was fetched: {told}; upload it again"
         )
+
+
+def _damage(root: Path) -> str:
+    """What is wrong with a store that was brought, in words; nothing if all is well."""
+    try:
+        damage = verify(root).damage
+    except StoreError as exc:
+        # What is to be done is another thing than with a store that was made here.
+        return str(exc).partition("; ")[0]
+    more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
+    return f"{damage[0]}{more}" if damage else ""

@@ -32,7 +32,7 @@ from framewin.remote import Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames, pieces
-from framewin.stores.chunks import ChunkPlace, chunked_frames, read_place, size_of
+from framewin.stores.chunks import ChunkPlace, chunked_frames, once_more, read_place, size_of
 from framewin.stores.codecs import PLUGIN_FILTERS, Hdf5Codec, Layout
 from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
@@ -328,10 +328,15 @@ class Hdf5Store:
         """See `Store`."""
         self._codec.decode(data, out)
 
-    def check_rest(self) -> Iterator[str]:
+    def check_rest(self, workers: int) -> Iterator[str]:
         """See `Store`."""
-        found = _rest_checksum(self.path, self._record.begin, self._ranges)
-        if found != self._record.fields["rest_crc32c"]:
+        expected = self._record.fields["rest_crc32c"]
+
+        def right() -> bool | None:
+            found = _rest_checksum(self.path, self._record.begin, self._ranges)
+            return True if found == expected else None
+
+        if once_more(self.path, right) is None:
             yield f"{self.path} was changed outside its frames"
         yield from self._record.check()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,9 +27,9 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.remote import Location
+from framewin.remote import REQUEST_BYTES, Location
 from framewin.schema import Int64Array
-from framewin.stores.chunks import ChunkPlace, read_place, read_right, size_of
+from framewin.stores.chunks import ChunkPlace, once_more, read_place, read_right, size_of
 
 PIECE_ROWS = 2**12
 MAX_PIECE_BYTES = 2**27
@@ -97,10 +97,12 @@ class Record:
             StoreError: They are damaged.
         """
         rows = np.asarray(rows)
-        numbers = set((rows // PIECE_ROWS).tolist())
+        numbers = np.unique(rows // PIECE_ROWS).tolist()
         try:
+            read = zip(numbers, self._pieces(name, numbers), strict=True)
             pieces = {
-                n: self._piece(name, n, MAX_PIECE_BYTES).decode().split("\0") for n in numbers
+                n: self._inflated(name, data, MAX_PIECE_BYTES).decode().split("\0")
+                for n, data in read
             }
             return [pieces[row // PIECE_ROWS][row % PIECE_ROWS] for row in rows.tolist()]
         except (IndexError, UnicodeDecodeError):
@@ -112,21 +114,33 @@ class Record:
         Raises:
             StoreError: They are damaged.
         """
-        numbers = range(len(self._sums(name)))
-        data = b"".join(self._piece(name, number, 8 * PIECE_ROWS) for number in numbers)
+        found = self._pieces(name, range(len(self._sums(name))))
+        data = b"".join(self._inflated(name, piece, 8 * PIECE_ROWS) for piece in found)
         return np.frombuffer(data, "<f8", len(data) // 8)
 
     def check(self) -> Iterator[str]:
         """Check the pieces; yields a line for each column that is damaged."""
         for name in self.fields["pieces"]:
-            sums = enumerate(self._sums(name).tolist())
-            if any(read_right(self._place(name, number), crc) is None for number, crc in sums):
+            found = self._pieces(name, range(len(self._sums(name))))
+            if any(piece is None for piece in found):
                 yield f"{self.path} has damaged values of {name}"
 
-    def _piece(self, name: str, number: int, most_bytes: int) -> bytes:
-        sums = self._sums(name)
-        place = self._place(name, number) if number < len(sums) else None
-        data = None if place is None else read_right(place, int(sums[number]))
+    def _pieces(self, name: str, numbers: Sequence[int]) -> Iterator[bytes | None]:
+        """Pieces of a column, in increasing order, neighbours read at once; None for one that is
+        damaged."""
+        sums, bounds = self._sums(name).tolist(), self._bounds(name)
+        for first, end in spans(numbers, bounds):
+            begin = bounds[first]
+            data = read_place(ChunkPlace(self.path, begin, bounds[end] - begin))
+            for number in range(first, end):
+                piece = data[bounds[number] - begin : bounds[number + 1] - begin]
+                if google_crc32c.value(piece) == sums[number]:
+                    yield piece
+                    continue
+                size = bounds[number + 1] - bounds[number]
+                yield read_right(ChunkPlace(self.path, bounds[number], size), sums[number])
+
+    def _inflated(self, name: str, data: bytes | None, most_bytes: int) -> bytes:
         if data is None:
             raise StoreError(f"{self.path} has damaged values of {name}; convert it again")
         inflate = zlib.decompressobj()
@@ -143,12 +157,32 @@ class Record:
             raise StoreError(f"{self.path} lacks its {name}; convert it again")
         return self.columns[f"{name}/{_PIECE_CRC32C}"]
 
-    def _place(self, name: str, number: int) -> ChunkPlace:
+    def _bounds(self, name: str) -> list[int]:
+        """First byte of each piece of a column, and the byte behind the last."""
         names = self.fields["pieces"]
         before = [self.columns[f"{other}/{_PIECE_BYTES}"] for other in names[: names.index(name)]]
-        sizes = self.columns[f"{name}/{_PIECE_BYTES}"]
-        offset = self.begin + sum(int(found.sum()) for found in before) + int(sizes[:number].sum())
-        return ChunkPlace(self.path, offset, int(sizes[number]))
+        first = self.begin + sum(int(sizes.sum()) for sizes in before)
+        ends = np.cumsum(self.columns[f"{name}/{_PIECE_BYTES}"])
+        return [first, *(first + ends).tolist()]
+
+
+def spans(numbers: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of pieces that are read at once.
+
+    Args:
+        numbers: Of the pieces, increasing.
+        bounds: First byte of each piece there is, and the byte behind the last.
+    """
+    first = end = -1
+    for number in numbers:
+        if number == end and bounds[number + 1] - bounds[first] <= REQUEST_BYTES:
+            end += 1
+            continue
+        if end > first:
+            yield first, end
+        first, end = number, number + 1
+    if end > first:
+        yield first, end
 
 
 def pack(
@@ -180,6 +214,21 @@ def read(path: Location) -> Record:
         NotWholeError: There is none, or it is damaged.
         OSError: The file cannot be read.
     """
+    found = once_more(path, lambda: _read_checked(path))
+    if found is None:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    begin, first, text_bytes, data = found
+    fields = json.loads(data[:text_bytes])
+    columns = _columns(path, fields["columns"], data, text_bytes)
+    record = Record(path, begin, fields, columns)
+    if begin + _checked_sizes(record) != first:
+        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+    return record
+
+
+def _read_checked(path: Location) -> tuple[int, int, int, bytes] | None:
+    """Where a record begins and where its fields do, their length, and fields and columns; None
+    where they are not what was written."""
     size = size_of(path)
     end = read_place(ChunkPlace(path, max(0, size - _END.size), _END.size))
     checksum, text_bytes, number_bytes, begin, magic = (
@@ -187,16 +236,9 @@ def read(path: Location) -> Record:
     )
     first = size - _END.size - number_bytes - text_bytes
     if magic != _MAGIC or not 0 <= begin <= first:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
+        return None
     data = read_place(ChunkPlace(path, first, text_bytes + number_bytes))
-    if google_crc32c.value(data) != checksum:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
-    fields = json.loads(data[:text_bytes])
-    columns = _columns(path, fields["columns"], data, text_bytes)
-    record = Record(path, begin, fields, columns)
-    if begin + _checked_sizes(record) != first:
-        raise NotWholeError(f"{path} is damaged or cut short; convert it again")
-    return record
+    return (begin, first, text_bytes, data) if google_crc32c.value(data) == checksum else None
 
 
 def _checked_sizes(record: Record) -> int:

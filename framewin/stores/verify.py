@@ -17,7 +17,13 @@ import numpy as np
 
 from framewin.containers import open_frames
 from framewin.errors import StoreError
-from framewin.remote import Location, MissingObjectError, RemotePath, location
+from framewin.remote import (
+    DeniedObjectError,
+    Location,
+    MissingObjectError,
+    RemotePath,
+    location,
+)
 from framewin.schema import Progress, shown_number
 from framewin.stores import Store, content, format_of, num_bytes
 from framewin.stores.chunked import pieces, usable_cores
@@ -92,11 +98,12 @@ def verify(
         if progress is not None:
             progress(done, frames * (2 if full else 1))
 
+    workers = workers or (REQUESTS_AT_ONCE if remote else usable_cores())
     damaged: list[int] = []
     if not quick:
         find = _damaged_remotely if remote else _damaged_chunks
-        damaged = find(store, workers or (REQUESTS_AT_ONCE if remote else usable_cores()), shown)
-    damage = [*_ranges(store, damaged), *store.check_rest()]
+        damaged = find(store, workers, shown)
+    damage = [*_ranges(store, damaged), *store.check_rest(workers)]
     # Only then, since libraries may hang on damage.
     if full and not damage:
         damage += _other_reading(store, lambda done: shown(frames + done))
@@ -132,7 +139,7 @@ def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) 
     def wrong(run: list[int]) -> list[int]:
         try:
             return read_run(store, run).wrong(trailers=True)
-        except MissingObjectError:
+        except (MissingObjectError, DeniedObjectError):
             return run
 
     all_runs = runs(store, list(range(len(store.chunks["crc32c"]))))

@@ -17,6 +17,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +27,18 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import FramewinError, StoreError
-from framewin.remote import Location, RemotePath
+from framewin.remote import DeniedObjectError, Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
 from framewin.stores.chunked import ChunkedFrames
-from framewin.stores.chunks import ChunkPlace, chunked_frames, read_place, size_of
+from framewin.stores.chunks import (
+    ChunkPlace,
+    chunked_frames,
+    once_more,
+    read_place,
+    read_right,
+    size_of,
+)
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.mapped import MappedFrames
@@ -257,13 +265,26 @@ class ZarrStore:
         """See `Store`."""
         self._codec.decode(data, out)
 
-    def check_rest(self) -> Iterator[str]:
+    def check_rest(self, workers: int) -> Iterator[str]:
         """See `Store`."""
-        yield from _changed_files(self.path, self._files)
+        yield from _strangers(self.path, self._files)
+        shards = {shard_name(shard): shard for shard in range(self._num_shards)}
+
+        def check(name: str) -> tuple[str, str]:
+            path = self.path / name
+            try:
+                changed = _changed(path, *self._files[name]) if name in self._files else ""
+                index_is_right = name not in shards or self._index_is_right(shards[name])
+            except DeniedObjectError:
+                return f"{path} is missing, or access to it is denied", ""
+            return changed, "" if index_is_right else f"{path} has a damaged index of its chunks"
+
+        # Each file once, since of an object its end comes with its size.
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(pool.map(check, dict.fromkeys([*self._files, *shards])))
+        yield from (changed for changed, _ in found if changed)
         yield from self._record.check()
-        for shard in range(-(-len(self.chunks["crc32c"]) // self._shard_chunks)):
-            if not self._index_is_right(shard):
-                yield f"{self.path / shard_name(shard)} has a damaged index of its chunks"
+        yield from (index for _, index in found if index)
 
     def _index_is_right(self, shard: int) -> bool:
         path = self.path / shard_name(shard)
@@ -271,8 +292,8 @@ class ZarrStore:
             return False
         expected = shard_index(self.layout, self.chunks, self.meta, shard)
         offset = max(0, size_of(path) - len(expected))
-        found = read_place(ChunkPlace(path, offset, len(expected)))
-        return found == expected
+        place = ChunkPlace(path, offset, len(expected))
+        return once_more(path, lambda: read_place(place) == expected or None) is not None
 
     def _check_names(self) -> None:
         """Refuse a store that reaches outside itself."""
@@ -444,18 +465,22 @@ def _list_files(root: Path) -> dict[str, list[int | None]]:
     return found
 
 
-def _changed_files(root: Location, listed: dict[str, list[int | None]]) -> Iterator[str]:
+def _strangers(root: Location, listed: dict[str, list[int | None]]) -> Iterator[str]:
     # Object stores are not listed: some cannot be.
     if isinstance(root, Path):
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root).as_posix()
             if not path.is_dir() and name not in (RECORD, *listed):
                 yield f"{path} does not belong to the store"
-    for name, (size, checksum) in listed.items():
-        file = root / name
-        if not file.is_file():
-            yield f"{file} is missing"
-        elif size_of(file) != size:
-            yield f"{file} has {size_of(file)} bytes, expected {size}"
-        elif checksum is not None and google_crc32c.value(file.read_bytes()) != checksum:
-            yield f"{file} was changed"
+
+
+def _changed(file: Location, size: int | None, checksum: int | None) -> str:
+    """What is wrong with a file, in words; nothing if all is well."""
+    if not file.is_file():
+        return f"{file} is missing"
+    found = size_of(file)
+    if found != size:
+        return f"{file} has {found} bytes, expected {size}"
+    if checksum is None or read_right(ChunkPlace(file, 0, found), checksum) is not None:
+        return ""
+    return f"{file} was changed"
