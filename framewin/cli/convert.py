@@ -191,11 +191,11 @@ def convert(
             allow_missing_chunks=allow_missing_chunks,
         )
         target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
+    if dask is not None and workers is not None:
+        raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     if dry_run:
         _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
         return
-    if dask is not None and workers is not None:
-        raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     try:
         with _executor(dask) as executor:
             with usage_errors():
@@ -337,8 +337,6 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
     ]
-    if report.resumed_frames:
-        rows.append(("resumed", f"{report.resumed_frames:,} frames were there already"))
     if report.damaged:
         rows.append(("damaged", f"{len(report.damaged)} left out"))
         rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN]]
