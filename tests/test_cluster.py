@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -37,6 +38,7 @@ from framewin.conversion.cluster import Answer, Task, convert_blocks, runs
 from framewin.conversion.dask_client import dask_executor
 from framewin.errors import SourceChangedError
 from framewin.stores import durable
+from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
 from tests.executors import Inline
 from tests.faults.job import bytes_of, remove
@@ -333,6 +335,49 @@ def test_a_task_of_the_run_before(
     wake(0, 0)
     target.file.close()
     assert bytes_of(dest) == before
+
+
+def test_a_worker_that_loses_its_disk(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the file of frames stayed open; what was spilled is removed."""
+
+    def stale(self: durable.SiteView) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(durable.SiteView, "is_right", stale)
+    dest = tmp_path / "clips.zarr"
+    opened: list[DataFile] = []
+
+    class Noted(DataFile):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            opened.append(self)
+
+    monkeypatch.setattr("framewin.stores.places.DataFile", Noted)
+    with pytest.raises(StoreError, match="cannot be written: Stale file handle"):
+        convert(make_clips({"a": range(40)}), dest, executor=Inline(), **layout("gzip"))
+    assert opened
+    assert all(file._descriptor == -1 and not file.path.exists() for file in opened)
+
+
+def test_a_folder_that_is_filled_while_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a worker that came late made a file, and the next run stopped."""
+    folder = tmp_path / "clips.zarr.partial" / "spill"
+    folder.mkdir(parents=True)
+    rmdir, late = os.rmdir, [1, 2]
+
+    def rmdir_late(path: Any, **options: Any) -> None:
+        if late:
+            (folder / str(late.pop())).touch()
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", rmdir_late)
+    durable.Site(tmp_path / "clips.zarr").begin({}, resume=False)
+    assert not late
+    assert not folder.exists()
 
 
 FORKING = """

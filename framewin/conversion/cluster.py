@@ -279,7 +279,7 @@ class ClusterCrew(Crew[list[int]]):
             spill.unlink(missing_ok=True)
 
     def _check_folders(self, row: int) -> None:
-        """Refuse clips that are folders, and all read before a row, if they have changed.
+        """Refuse those clips that end before a row and are folders, if they have changed.
 
         A worker looks only behind a clip's last frame, when others may not have read theirs.
         """
@@ -363,7 +363,7 @@ class ClusterCrew(Crew[list[int]]):
         for folder in (self._site.frames, self._site.spill):
             # A worker removes files of its own.
             with suppress(FileNotFoundError):
-                times += [entry.stat().st_mtime_ns for entry in os.scandir(folder)]
+                times += [path.stat().st_mtime_ns for path in folder.iterdir()]
         return done, max(times)
 
     def _begins_segment(self, row: int) -> bool:
