@@ -422,6 +422,10 @@ def test_a_block_that_is_tried_again(
 ) -> None:
     """Regression: its chunks were looked for where those of the first attempt had been spilled."""
     monkeypatch.setattr(run, "BLOCK_BYTES", 24 * 24)
+    # All in one task.
+    executor = Inline()
+    monkeypatch.setattr(executor, "num_workers", 1, raising=False)
+    monkeypatch.setattr(cluster, "TASKS_AT_LEAST", 1)
     source, options = make_clips({"a": range(100)}), {**layout("gzip"), "statistics": True}
     convert(source, tmp_path / "whole.zarr", workers=1, **options)
     put, calls = cluster.FrameStatistics.put, 0
@@ -443,8 +447,9 @@ def test_a_block_that_is_tried_again(
 
     monkeypatch.setattr(durable, "failpoint", step)
     monkeypatch.setattr(cluster.FrameStatistics, "put", failing_put)
-    convert(source, tmp_path / "clips.zarr", executor=Inline(), **options)
+    convert(source, tmp_path / "clips.zarr", executor=executor, **options)
     assert calls > 2
+    assert [len(task.blocks) for task in executor.tasks] == [5]
     assert bytes_of(tmp_path / "clips.zarr") == bytes_of(tmp_path / "whole.zarr")
 
 

@@ -329,7 +329,7 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("frame", str(report.frame_format)),
         ("gaps", _gaps(report)),
         *(
-            [("resumed", f"{report.resumed_frames:,} frames were there")]
+            [("resumed", f"{report.resumed_frames:,} frames were there already")]
             * bool(report.resumed_frames)
         ),
         ("bytes in", size_text(report.bytes_in)),
