@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 STEPS = 3
 WORKERS = 2
 BATCH_SIZE = 8  # of all workers together
+POLL_SECONDS = 0.1
 
 
 def train(store: Path, folder: Path | None) -> None:
@@ -94,7 +96,12 @@ def start(store: Path, folder: Path | None) -> None:
         command = [sys.executable, __file__, *([str(folder)] if folder else [])]
         environment = {**os.environ, "TF_CONFIG": config, "FRAMEWIN_STORE": str(store)}
         processes.append(subprocess.Popen(command, env=environment))
-    codes = [process.wait() for process in processes]
+    # One that has failed is waited for by the others without end.
+    while None in (codes := [process.poll() for process in processes]) and not any(codes):
+        time.sleep(POLL_SECONDS)
+    for process in processes:
+        process.kill()
+        process.wait()
     if any(codes):
         sys.exit(f"a worker failed: exit codes {codes}")
 

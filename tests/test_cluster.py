@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -9,12 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -28,10 +33,12 @@ from framewin import (
     StoreError,
     convert,
 )
-from framewin.conversion import cluster, run
+from framewin.conversion import cluster, fingerprints, run
 from framewin.conversion.cluster import Answer, Task, convert_blocks, runs
 from framewin.conversion.dask_client import dask_executor
+from framewin.errors import SourceChangedError
 from framewin.stores import durable
+from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
 from tests.executors import Inline
 from tests.faults.job import bytes_of, remove
@@ -289,9 +296,183 @@ def test_a_task_that_comes_too_late(
     convert(other, tmp_path / "whole.zarr", **layout(compression))
     assert bytes_of(dest) == bytes_of(tmp_path / "whole.zarr")
     assert {str(answer.failure) for answer in answers} == {
-        f"{message} (it is under construction by another conversion); all workers need the file "
-        "system of the store"
+        f"{message} (another conversion is at work there); all workers need the file system of the "
+        "store"
     }
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("moment", ["at work", "published"])
+def test_a_task_of_the_run_before(
+    make_clips: MakeClips, tmp_path: Path, moment: str, compression: str
+) -> None:
+    """Regression: of the same plan, it went on writing into the store of the next run.
+
+    It sleeps between two blocks, until the next run is at work, or has published.
+    """
+    source, dest = make_clips({"a": range(200)}), tmp_path / "clips.zarr"
+    first = Inline()
+
+    def stop(done: int, total: int) -> None:
+        raise StopError
+
+    with pytest.raises(StopError):
+        convert(source, dest, executor=first, progress=stop, **layout(compression))
+    task = first.tasks[-1]
+    work = cluster._Work(task, Answer(HOST, [], {}, None, None))
+    target = task.places.open()
+    work._block(target, *task.blocks[0], None)
+
+    def wake(done: int, total: int) -> None:
+        with pytest.raises(StoreError, match=r"does not see \S+ as it is here"):
+            work._block(target, *task.blocks[1], None)
+
+    progress = wake if moment == "at work" else None
+    convert(source, dest, executor=Inline(), progress=progress, **layout(compression))
+    before = bytes_of(dest)
+    # With pixels that would show.
+    work.reader.read = lambda begin, end, out: out.fill(255) or 0  # type: ignore[assignment, func-returns-value]
+    wake(0, 0)
+    target.file.close()
+    assert bytes_of(dest) == before
+
+
+def test_a_worker_that_loses_its_disk(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the file of frames stayed open; what was spilled is removed."""
+
+    def stale(self: durable.SiteView) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(durable.SiteView, "is_right", stale)
+    dest = tmp_path / "clips.zarr"
+    opened: list[DataFile] = []
+
+    class Noted(DataFile):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            opened.append(self)
+
+    monkeypatch.setattr("framewin.stores.places.DataFile", Noted)
+    with pytest.raises(StoreError, match="cannot be written: Stale file handle"):
+        convert(make_clips({"a": range(40)}), dest, executor=Inline(), **layout("gzip"))
+    assert opened
+    assert all(file._descriptor == -1 and not file.path.exists() for file in opened)
+
+
+def test_a_folder_that_is_filled_while_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a worker that came late made a file, and the next run stopped."""
+    folder = tmp_path / "clips.zarr.partial" / "spill"
+    folder.mkdir(parents=True)
+    rmdir, late = os.rmdir, [1, 2]
+
+    def rmdir_late(path: Any, **options: Any) -> None:
+        if late:
+            (folder / str(late.pop())).touch()
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", rmdir_late)
+    durable.Site(tmp_path / "clips.zarr").begin({}, resume=False)
+    assert not late
+    assert not folder.exists()
+
+
+FORKING = """
+import os, signal, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from framewin import convert
+
+with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+    for stop in (lambda *done: 1 / 0, lambda *done: os.kill(os.getpid(), signal.SIGKILL)):
+        try:
+            convert(*sys.argv[1:], executor=pool, progress=stop)
+        except ZeroDivisionError:
+            print(*pool._processes, flush=True)
+"""
+
+
+def test_forked_processes_hold_no_lock(tmp_path: Path) -> None:
+    """Regression: a pool that lived on kept the store in use, after an error and after a crash."""
+    dest = tmp_path / "clips.zarr"
+    with (tmp_path / "processes").open("w+") as processes:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", FORKING, SAMPLES, dest],
+            stdout=processes,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+        processes.seek(0)
+        [orphan] = processes.read().split()
+    try:
+        # The second call was not refused.
+        assert done.returncode == -signal.SIGKILL
+        assert convert(SAMPLES, dest).resumed_frames > 0
+    finally:
+        os.kill(int(orphan), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("failing", ["write", "statistics"])
+def test_a_block_that_is_tried_again(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Regression: its chunks were looked for where those of the first attempt had been spilled."""
+    monkeypatch.setattr(run, "BLOCK_BYTES", 24 * 24)
+    # All in one task.
+    executor = Inline()
+    monkeypatch.setattr(executor, "num_workers", 1, raising=False)
+    monkeypatch.setattr(cluster, "TASKS_AT_LEAST", 1)
+    source, options = make_clips({"a": range(100)}), {**layout("gzip"), "statistics": True}
+    convert(source, tmp_path / "whole.zarr", workers=1, **options)
+    put, calls = cluster.FrameStatistics.put, 0
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise MemoryError
+
+    def step(operation: str, path: Path) -> None:
+        if failing == operation and path.parent.name == "spill":
+            fail()
+
+    def failing_put(self: Any, *arguments: Any, **options: Any) -> None:
+        put(self, *arguments, **options)
+        if failing == "statistics":
+            fail()
+
+    monkeypatch.setattr(durable, "failpoint", step)
+    monkeypatch.setattr(cluster.FrameStatistics, "put", failing_put)
+    convert(source, tmp_path / "clips.zarr", executor=executor, **options)
+    assert calls > 2
+    assert [len(task.blocks) for task in executor.tasks] == [5]
+    assert bytes_of(tmp_path / "clips.zarr") == bytes_of(tmp_path / "whole.zarr")
+
+
+def test_spilled_chunks_do_not_pile_up(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task spills into files of a bounded size, each of which is removed once it was taken."""
+    monkeypatch.setattr("framewin.stores.places.SPILL_BYTES", 1)
+    monkeypatch.setattr(cluster, "TASKS_AT_LEAST", 1)
+    dest, left = tmp_path / "clips.zarr", []
+    spill = durable.partial_path(dest) / "spill"
+    executor = Inline()
+    monkeypatch.setattr(executor, "num_workers", 2, raising=False)
+    convert(
+        make_clips({"a": range(80)}),
+        dest,
+        executor=executor,
+        in_flight=1,
+        progress=lambda *done: left.append(len([*spill.iterdir()])),
+        **layout("gzip"),
+    )
+    assert [len(task.blocks) for task in executor.tasks] == [5, 5]
+    assert left == [*range(10, 0, -1)]
 
 
 def test_a_worker_that_sees_no_source(make_clips: MakeClips, tmp_path: Path) -> None:
@@ -332,6 +513,81 @@ def test_a_file_that_changes(make_clips: MakeClips, tmp_path: Path) -> None:
     message = r"frame_20\.png changed while it was converted; run the same command again"
     with pytest.raises(SourceError, match=message):
         convert(source, tmp_path / "clips.zarr", executor=Inline(change=changing))
+
+
+def test_a_folder_that_changes(make_clips: MakeClips, tmp_path: Path) -> None:
+    """Regression: a Zarr source was looked at by the worker of its last frame only."""
+    source, dest = tmp_path / "source.zarr", tmp_path / "clips.zarr"
+    convert(make_clips({"a": range(40)}), source, chunk_frames=8)
+
+    class Changing(Inline):
+        def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+            future = super().submit(*arguments, **options)
+            if self.tasks[-1].blocks[-1][2] == 40:
+                os.utime(source / "zarr.json", (1, 1))
+                os.utime(source, (2**31, 2**31))
+            return future
+
+    executor = Changing()
+    with pytest.raises(SourceError, match=r"source\.zarr changed while it was converted"):
+        convert(source, dest, executor=executor, in_flight=9, **layout("none"))
+    assert len(executor.tasks) > 1
+    assert not dest.exists()
+
+
+def test_a_stack_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: it was once for each of its frames, to say that it changed on a worker only."""
+    (tmp_path / "frames").mkdir()
+    np.savez_compressed(tmp_path / "frames" / "a.npz", np.zeros((500, 4, 6), np.uint8))
+    looks, original = 0, fingerprints.status
+
+    def status(path: str) -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        return original(path)
+
+    class Mistaken(Inline):
+        def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+            nonlocal looks
+            future = super().submit(*arguments, **options)
+            future.result().failure = SourceChangedError("a.npz changed")
+            looks = 0
+            return future
+
+    monkeypatch.setattr("framewin.conversion.fingerprints.status", status)
+    with pytest.raises(SourceError, match=r"sees other files than there are here: a\.npz"):
+        convert(tmp_path / "frames", tmp_path / "clips.zarr", executor=Mistaken())
+    assert looks == 1
+
+
+@pytest.mark.parametrize("executor", [None, Inline()], ids=["threads", "executor"])
+def test_a_stack_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: Inline | None
+) -> None:
+    """Regression: the second attempt waited for a turn that had passed."""
+    (tmp_path / "frames").mkdir()
+    np.savez_compressed(tmp_path / "frames" / "a.npz", np.zeros((40, 4, 6), np.uint8))
+
+    def fail(operation: str, path: Path) -> None:
+        if (operation, path.parent.name) == ("write", "frames"):
+            raise MemoryError("for a moment")
+
+    monkeypatch.setattr(durable, "failpoint", fail)
+    message = r"a\.npz or one of the 7 frames behind it failed \(MemoryError: for a moment\)"
+    with pytest.raises(StoreError, match=message):
+        convert(tmp_path / "frames", tmp_path / "clips.zarr", executor=executor, **layout("none"))
+
+
+def test_a_path_through_a_link(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: `..` behind a link was taken for the folder of the link."""
+    make_clips({"a": range(9)}, folder="there/frames")
+    (tmp_path / "there" / "sub").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "there" / "sub")
+    monkeypatch.chdir(tmp_path / "here")
+    assert convert("link/../frames", "clips.zarr", executor=Inline()).frames == 9
 
 
 def test_a_worker_of_another_version(make_clips: MakeClips, tmp_path: Path) -> None:
@@ -378,7 +634,7 @@ def test_what_a_worker_wrote_is_checked(make_clips: MakeClips, tmp_path: Path) -
     class Damaging(Inline):
         def submit(self, *arguments: object, **options: object) -> Future[Answer]:
             future = super().submit(*arguments, **options)
-            spill = future.result().spill
+            spill = future.result().blocks[0].spill
             assert spill is not None
             data = spill.read_bytes()
             spill.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -476,9 +732,44 @@ def test_nobody_answers(
     message = rf"no worker has answered for \d+ s, {source}/a/frame_0.png is in the first of their"
     with pytest.raises(StoreError, match=message):
         convert(source, dest, executor=Deaf())
+    monkeypatch.setattr(run, "STALLED_SECONDS", 600.0)
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.2)
+    with pytest.raises(StoreError, match=message):
+        convert(source, dest, executor=Deaf())
     monkeypatch.setattr(cluster, "DESERTED_SECONDS", 0.1)
     with pytest.raises(StoreError, match="there is no worker for 0 s; start some, and repeat"):
         convert(source, dest, executor=Deaf(NoWorkers()))
+
+
+def test_a_worker_that_writes_is_alive(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long task is waited for as long as its file is written; polls are counted, not timed."""
+    dest, polls = tmp_path / "clips.zarr", 0
+    frames = durable.partial_path(dest) / "frames" / "0"
+
+    class Slow(Deaf):
+        def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Answer]:
+            self.last: Any = Future(), partial(function, *arguments)
+            future: Future[Answer] = self.last[0]
+            return future
+
+    def waited(futures: list[Any], timeout: float) -> Any:
+        nonlocal polls
+        polls += 1
+        future, work = executor.last
+        if polls % 10 == 0 and not future.done():
+            future.set_result(work())
+        else:
+            os.utime(frames, ns=(polls, polls))
+        return wait(futures, 0)
+
+    executor = Slow()
+    monkeypatch.setattr(cluster, "wait", waited)
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.2)
+    source = make_clips({"a": range(30)})
+    assert convert(source, dest, executor=executor, in_flight=1, **layout("none")).frames == 30
+    assert polls >= 10
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -489,7 +780,9 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
 
         def kill(done: int, total: int) -> None:
             for process in multiprocessing_children(executor):
-                os.kill(process, signal.SIGKILL)
+                # Called once for each block of an answer.
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
         message = "the executor failed .BrokenProcessPool: .*; what is done is kept, repeat the"
         with pytest.raises(StoreError, match=message) as caught:
@@ -569,7 +862,7 @@ def test_the_command_on_a_dask_cluster(
 
 
 def test_a_local_cluster_loses_a_worker(tmp_path: Path) -> None:
-    """Only its blocks are converted again; the store is the same."""
+    """Only what it had is converted again; the store is the same."""
     distributed = import_or_skip("distributed")
     convert(SAMPLES, tmp_path / "whole.zarr", **layout("zstd"))
     killed: list[int] = []
@@ -589,7 +882,12 @@ def test_a_local_cluster_loses_a_worker(tmp_path: Path) -> None:
         convert(
             SAMPLES, tmp_path / "clips.zarr", executor=executor, progress=kill, **layout("zstd")
         )
+        log = local.scheduler.transition_log
+        sent = Counter(key for key, _, state, *_ in log if state == "processing")
     assert killed
+    # Twice as many as there are workers are under way.
+    assert len(sent) == 8
+    assert 1 <= sum(count > 1 for count in sent.values()) <= 4
     assert bytes_of(tmp_path / "clips.zarr") == bytes_of(tmp_path / "whole.zarr")
 
 
@@ -622,9 +920,30 @@ def test_no_scheduler(
     message = f"no Dask scheduler at '{address}' (Timed out trying to connect to {address} after"
     with pytest.raises(StoreError, match=re.escape(message)), dask_executor(address):
         pass
-    done = framewin("convert", source, dest, "--dask", "tcp://a:1", "--workers", 2)
-    assert done.returncode == 2
-    assert "give either --dask or --workers" in done.stderr
+    for more in ((), ("--dry-run",)):
+        done = framewin("convert", source, dest, "--dask", "tcp://a:1", "--workers", 2, *more)
+        assert done.returncode == 2
+        assert "give either --dask or --workers" in done.stderr
+
+
+def test_a_scheduler_behind_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the certificates of Dask's configuration were not used to find it."""
+    distributed, dask = import_or_skip("distributed"), import_or_skip("dask")
+    import_or_skip("cryptography")
+    secret = distributed.security.Security.temporary()
+    roles = ("client", "scheduler", "worker")
+    settings = {f"distributed.comm.tls.{role}.{part}": getattr(secret, f"tls_{role}_{part}")
+                for role in roles for part in ("cert", "key")}  # fmt: skip
+    settings["distributed.comm.tls.ca-file"] = secret.tls_ca_file
+    monkeypatch.setattr("framewin.conversion.dask_client.CONNECT_SECONDS", 30)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "security": secret}
+    with (
+        distributed.LocalCluster(**options, dashboard_address=":0") as local,
+        dask.config.set(settings),
+        dask_executor(local.scheduler_address) as executor,
+    ):
+        assert local.scheduler_address.startswith("tls://")
+        assert executor.submit(max, 1, 2).result() == 2
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,11 +191,11 @@ def convert(
             allow_missing_chunks=allow_missing_chunks,
         )
         target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
+    if dask is not None and workers is not None:
+        raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     if dry_run:
         _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
         return
-    if dask is not None and workers is not None:
-        raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     try:
         with _executor(dask) as executor:
             with usage_errors():
@@ -329,7 +329,7 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("frame", str(report.frame_format)),
         ("gaps", _gaps(report)),
         *(
-            [("resumed", f"{report.resumed_frames:,} frames were there")]
+            [("resumed", f"{report.resumed_frames:,} frames were there already")]
             * bool(report.resumed_frames)
         ),
         ("bytes in", size_text(report.bytes_in)),
@@ -337,8 +337,6 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
     ]
-    if report.resumed_frames:
-        rows.append(("resumed", f"{report.resumed_frames:,} frames were there already"))
     if report.damaged:
         rows.append(("damaged", f"{len(report.damaged)} left out"))
         rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN]]

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from framewin.conversion.clips import FileClip
 from framewin.conversion.plan import ConversionPlan
 from framewin.errors import FramewinError, StoreError
 from framewin.stores.chunks import StoredChunk
@@ -25,6 +27,8 @@ class WrittenBlock:
     bytes_in: int
     """Read from source files."""
     chunks: list[StoredChunk]
+    spill: Path | None = None
+    """Where compressed chunks wait for their places, behind those of the blocks before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +100,22 @@ def tried_twice(
 ) -> Result:
     """What an attempt at rows [begin, end) returns; what goes wrong unexpectedly may pass.
 
-    Too little memory, for example.
+    Too little memory, for example. A file of several frames, which is decoded from its beginning,
+    is tried once, for its decoder has gone on.
 
     Raises:
         StoreError: It went wrong again; the message names the first file.
     """
-    try:
-        return attempt()
-    except (FramewinError, OSError):
-        raise
-    except Exception as exc:
+    pieces = plan.pieces(begin, end)
+    times = 1 if any(isinstance(plan.clips[clip], FileClip) for clip, _, _ in pieces) else 2
+    for _ in range(times):
         try:
             return attempt()
         except (FramewinError, OSError):
             raise
-        except Exception:
-            raise StoreError(
-                f"{next(plan.paths(begin, end))} or one of the {end - begin - 1} frames behind it "
-                f"failed twice ({type(exc).__name__}: {exc})"
-            ) from exc
+        except Exception as exc:
+            last = exc
+    raise StoreError(
+        f"{next(plan.paths(begin, end))} or one of the {end - begin - 1} frames behind it failed"
+        f"{' twice' if times == 2 else ''} ({type(last).__name__}: {last})"
+    ) from last

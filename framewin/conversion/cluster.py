@@ -16,9 +16,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ TASKS_PER_WORKER = 2
 TASKS_AT_LEAST = 4
 """Per worker, where there are blocks for them."""
 POLL_SECONDS = 2.0
-DESERTED_SECONDS = 60.0
-"""After which a cluster without any worker is given up."""
+DESERTED_SECONDS = 600.0
+"""After which a cluster without any worker is given up; queues of jobs take minutes to give one."""
+IDLE_SECONDS = 1800.0
+"""After which workers that neither answer nor write are given up, however large their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,6 @@ class Answer:
     """Row of the store -> what is wrong with it."""
     statistics: FrameStatistics | None
     """Of the task's rows."""
-    spill: Path | None
-    """Where compressed chunks wait for their places."""
     failure: FramewinError | OSError | None
     """What stopped the task behind these blocks."""
 
@@ -207,6 +208,12 @@ class ClusterCrew(Crew[list[int]]):
         self._rows = grid.rows
         self._kept = kept
         self._stalled_seconds = stalled_seconds
+        self._folders = {
+            index: clip.path
+            for index, clip in enumerate(plan.clips)
+            if isinstance(clip, FileClip) and Path(clip.path).is_dir()
+        }
+        """Clips that are folders, and of which no end was seen yet."""
         block_bytes = plan.meta.frame_format.nbytes * grid.block_frames
         fair = grid.num_blocks // (TASKS_AT_LEAST * max(1, pool.workers()))
         most = max(1, min(TASK_BYTES // block_bytes, fair))
@@ -237,11 +244,18 @@ class ClusterCrew(Crew[list[int]]):
         with self._pool.clear_errors():
             answer: Answer = future.result()
         self._damaged |= answer.damaged
+        if answer.failure is None:
+            self._check_folders(self._rows(task[-1])[1])
         if self._statistics is not None and answer.statistics is not None:
             self._statistics.take(self._rows(task[0])[0], answer.statistics)
         yield from self._blocks(answer)
         if answer.failure is not None:
             raise self._explained(task, answer, answer.failure)
+
+    def blocks(self) -> Iterator[WrittenBlock]:
+        """See `Crew`."""
+        yield from super().blocks()
+        self._check_folders(self._plan.meta.clips.num_frames)
 
     def close(self) -> None:
         """See `Crew`."""
@@ -249,15 +263,32 @@ class ClusterCrew(Crew[list[int]]):
             future.cancel()
 
     def _blocks(self, answer: Answer) -> Iterator[WrittenBlock]:
-        """The blocks of an answer, compressed chunks with their data."""
-        if answer.spill is None:
-            yield from answer.blocks
-            return
-        offset = 0
-        for block in answer.blocks:
-            yield replace(block, chunks=with_data(answer.spill, offset, block.chunks))
-            offset += sum(chunk.nbytes for chunk in block.chunks)
-        answer.spill.unlink(missing_ok=True)
+        """The blocks of an answer, compressed chunks with their data.
+
+        Each file of those is removed before the next is read, so that nothing lies on the disk
+        twice but one of them.
+        """
+        for spill, blocks in groupby(answer.blocks, key=lambda block: block.spill):
+            if spill is None:
+                yield from blocks
+                continue
+            offset = 0
+            for block in blocks:
+                yield replace(block, chunks=with_data(spill, offset, block.chunks), spill=None)
+                offset += sum(chunk.nbytes for chunk in block.chunks)
+            spill.unlink(missing_ok=True)
+
+    def _check_folders(self, row: int) -> None:
+        """Refuse those clips that end before a row and are folders, if they have changed.
+
+        A worker looks only behind a clip's last frame, when others may not have read theirs.
+        """
+        starts = self._plan.meta.clips.clip_starts
+        for clip, path in [*self._folders.items()]:
+            if starts[clip] + len(self._plan.clips[clip].numbers) > row:
+                break
+            self._known.check(clip, 0, path)
+            del self._folders[clip]
 
     def _continues(self, number: int) -> bool:
         """Whether a block has to be decoded together with the one before it.
@@ -278,11 +309,12 @@ class ClusterCrew(Crew[list[int]]):
         writes = not self._damaged
         wanted = self._statistics is not None and writes
         # The motion of the first frame is that from the one before it.
-        if wanted and first not in self._plan.meta.clips.segment_starts:
+        if wanted and not self._begins_segment(first):
             first -= 1
         part = self._plan.part(first, end)
-        folders = {os.path.abspath(clip.folder): str(clip.folder) for clip in part.clips}  # noqa: PTH100
-        clips = [replace(c, folder=Path(os.path.abspath(c.folder))) for c in part.clips]  # noqa: PTH100
+        # Not os.path.abspath, to which a link's `..` is the folder that the link lies in.
+        folders = {str(clip.folder.absolute()): str(clip.folder) for clip in part.clips}
+        clips = [replace(clip, folder=clip.folder.absolute()) for clip in part.clips]
         return Task(
             plan=replace(part, clips=clips),
             known=self._known.part(first, end),
@@ -290,35 +322,53 @@ class ClusterCrew(Crew[list[int]]):
             blocks=blocks,
             places=self._writer.files.places(self._site.spill),
             site=self._view,
-            source=os.path.abspath(self._plan.source),  # noqa: PTH100
+            source=str(self._plan.source.absolute()),
             shown=folders,
             writes=writes,
             statistics=wanted,
         )
 
     def _wait(self, task: list[int], future: Future[Any]) -> None:
-        """Wait for a task, as long as any task ends, or there is somebody to do it."""
+        """Wait for a task, as long as any task ends or writes, or there is somebody to do it."""
         idle = deserted = 0.0
-        done = self._num_done()
+        signs = self._signs()
         longest = max(len(numbers) for numbers, _ in [(task, future), *self.running])
+        patience = longest * self._stalled_seconds
+        # Those that only look for damage write nothing, and may have a long video to go through.
+        if not self._damaged:
+            patience = min(patience, IDLE_SECONDS)
         while wait([future], POLL_SECONDS).not_done:
-            before, done = done, self._num_done()
-            idle = idle + POLL_SECONDS if done == before else 0.0
+            before, signs = signs, self._signs()
             deserted = deserted + POLL_SECONDS if self._pool.deserted else 0.0
+            if signs != before:
+                idle = 0.0
+            elif not deserted:
+                idle += POLL_SECONDS
             if deserted >= DESERTED_SECONDS:
                 raise StoreError(
                     f"there is no worker for {deserted:.0f} s; start some, and repeat the command "
                     "to go on"
                 )
-            if idle >= longest * self._stalled_seconds:
+            if idle >= patience:
                 path = next(self._plan.paths(*self._rows(task[0])))
                 raise StoreError(
                     f"no worker has answered for {idle:.0f} s, {path} is in the first of their "
                     "tasks; repeat the command to go on"
                 )
 
-    def _num_done(self) -> int:
-        return sum(future.done() for _, future in self.running)
+    def _signs(self) -> tuple[int, int]:
+        """What changes while workers are at work: tasks done, and when a file was last written."""
+        done = sum(future.done() for _, future in self.running)
+        times = [0]
+        for folder in (self._site.frames, self._site.spill):
+            # A worker removes files of its own.
+            with suppress(FileNotFoundError):
+                times += [path.stat().st_mtime_ns for path in folder.iterdir()]
+        return done, max(times)
+
+    def _begins_segment(self, row: int) -> bool:
+        starts = self._plan.meta.clips.segment_starts
+        return bool(starts[np.searchsorted(starts, row, "right") - 1] == row)
 
     def _look_again(self, number: int) -> None:
         """Take the statistics of a block that was written before; all before it is on disk."""
@@ -326,9 +376,7 @@ class ClusterCrew(Crew[list[int]]):
         form = self._plan.meta.frame_format
         assert self._statistics is not None
         size = self._writer.chunk_frames
-        first = (
-            begin - size if begin and begin not in self._plan.meta.clips.segment_starts else begin
-        )
+        first = begin if self._begins_segment(begin) else begin - size
         frames = np.empty((end - first, *form.shape), form.dtype)
         self._writer.files.read_block(first, frames)
         part = FrameStatistics.empty(end - begin)
@@ -343,7 +391,10 @@ class ClusterCrew(Crew[list[int]]):
         if isinstance(failure, SourceChangedError):
             begin, end = self._rows(numbers[0])[0], self._rows(numbers[-1])[1]
             for clip, first, last in self._plan.pieces(begin, end):
-                for frame, path in enumerate(self._plan.clips[clip].paths(first, last), first):
+                source = self._plan.clips[clip]
+                end_looked_at = first + 1 if isinstance(source, FileClip) else last
+                paths = source.paths(first, end_looked_at)
+                for frame, path in enumerate(paths, first):
                     self._known.check(clip, frame, path)
             return SourceError(
                 f"worker {answer.host} sees other files than there are here: {failure}"
@@ -374,7 +425,7 @@ def runs(
 
 def convert_blocks(task: Task) -> Answer:
     """Convert the blocks of a task; this is what runs in a worker."""
-    answer = Answer(socket.gethostname(), [], {}, None, None, None)
+    answer = Answer(socket.gethostname(), [], {}, None, None)
     try:
         _check_version(task, answer.host)
         _check_source(task, answer.host)
@@ -403,34 +454,37 @@ class _Work:
         if not self.task.writes:
             self._blocks(None)
             return
-        target = self._opened()
+        with self._seeing():
+            target = self.task.places.open()
         try:
+            self._check_run()
             self._blocks(target)
             target.file.sync()
-        except OSError:
+        except (FramewinError, OSError):
             self.answer.blocks = []
+            target.discard()
             raise
         finally:
             target.file.close()
-            self.answer.spill = target.spill
 
-    def _opened(self) -> BlockFile:
-        """The file to write, of the store that the task is for."""
-        folder = self.task.site.folder
-        reason = "it is under construction by another conversion"
-        target = None
+    def _check_run(self) -> None:
+        """Refuse to write once the run that the task is of has ended."""
+        with self._seeing():
+            if not self.task.site.is_right():
+                raise self._unseen("another conversion is at work there")
+
+    @contextmanager
+    def _seeing(self) -> Iterator[None]:
+        """What says that the folder of the store is not here, or no longer, as one line."""
         try:
-            # In this order; see `SiteView.is_right`.
-            target = self.task.places.open()
-            if self.task.site.is_right():
-                return target
+            yield
         except (FileNotFoundError, NotADirectoryError, PermissionError) as exc:
-            reason = exc.strerror or str(exc)
-        if target is not None:
-            target.file.close()
-        raise StoreError(
-            f"worker {self.answer.host} does not see {folder} as it is here ({reason}); all "
-            "workers need the file system of the store"
+            raise self._unseen(exc.strerror or str(exc)) from exc
+
+    def _unseen(self, reason: str) -> StoreError:
+        return StoreError(
+            f"worker {self.answer.host} does not see {self.task.site.folder} as it is here "
+            f"({reason}); all workers need the file system of the store"
         )
 
     def _blocks(self, target: BlockFile | None) -> None:
@@ -469,11 +523,13 @@ class _Work:
         bytes_in = self.reader.read(*self._here(begin, end), frames)
         if target is None or self.reader.damaged:
             return WrittenBlock(number, bytes_in, [])
-        chunks = target.write_block(begin, frames)
         if self.statistics is not None:
             row, nodata = begin - self.task.blocks[0][1], self.task.plan.meta.nodata
             self.statistics.put(row, frames, previous=previous, nodata=nodata)
-        return WrittenBlock(number, bytes_in, chunks)
+        self._check_run()
+        # The last that can fail, for the next chunks are spilled behind these.
+        chunks = target.write_block(begin, frames)
+        return WrittenBlock(number, bytes_in, chunks, target.spill)
 
 
 def _check_version(task: Task, host: str) -> None:

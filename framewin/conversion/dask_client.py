@@ -21,7 +21,8 @@ def dask_executor(address: str) -> Iterator[Executor]:
     """Connect to a scheduler.
 
     Args:
-        address: Such as `tcp://host:8786`.
+        address: Such as `tcp://host:8786`, or `tls://host:8786` with the certificates that Dask's
+            configuration names.
 
     Raises:
         StoreError: No scheduler answers there, or it has no worker.
@@ -41,7 +42,9 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 def _connected(distributed: Any, address: str) -> Any:
     async def shake_hands() -> None:
-        comm = await distributed.core.connect(address, timeout=CONNECT_SECONDS)
+        # What Dask's configuration says, as the client will have it.
+        arguments = distributed.security.Security().get_connection_args("client")
+        comm = await distributed.core.connect(address, timeout=CONNECT_SECONDS, **arguments)
         await comm.close()
 
     try:

@@ -72,9 +72,11 @@ class FrameReader:
         try:
             return self._read(begin, end, out)
         except BaseException:
-            with self._changed:
-                self._stopped = True
-                self._changed.notify_all()
+            # Nobody waits for files of one frame each, and they may be read again.
+            if any(index in self._files for index, _, _ in self.plan.pieces(begin, end)):
+                with self._changed:
+                    self._stopped = True
+                    self._changed.notify_all()
             raise
 
     def skip(self, begin: int, end: int) -> None:

@@ -55,21 +55,11 @@ class Devices:
         Raises:
             TrainingError: So it is; this process cannot go on by itself.
         """
-        try:
+        if self.workers == 1:
             yield
-        except (
-            tf.errors.UnavailableError,
-            tf.errors.AbortedError,
-            tf.errors.CancelledError,
-            tf.errors.DeadlineExceededError,
-        ) as exc:
-            if self.workers == 1:
-                raise
-            raise TrainingError(
-                f"worker {self.worker} of TF_CONFIG has lost another one ({type(exc).__name__}); "
-                "see what that says, then start all of them again, with --resume RUN if RUN has a "
-                "checkpoint"
-            ) from exc
+            return
+        with _as_one_line(self.worker):
+            yield
 
     def dealt(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """A batch of this process, (B, ...) each, as per-device values of equal shares."""
@@ -102,6 +92,25 @@ def choose_devices(settings: TrainSettings) -> Devices:
         raise TrainingError(f"devices is {settings.devices}, but there are {len(found)}")
     names = [device.name for device in found[: settings.devices]]
     return Devices(tf.distribute.MirroredStrategy(names), 0, 1)
+
+
+@contextmanager
+def _as_one_line(worker: int) -> Iterator[None]:
+    """What TensorFlow raises in one of several processes once another is lost, or not to be had."""
+    try:
+        yield
+    except (
+        tf.errors.UnavailableError,
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.DeadlineExceededError,
+        # Of one that was started anew and knows nothing of this training.
+        tf.errors.FailedPreconditionError,
+    ) as exc:
+        raise TrainingError(
+            f"worker {worker} of TF_CONFIG has lost another one ({type(exc).__name__}); see what "
+            "that says, then start all of them again, with --resume RUN if RUN has a checkpoint"
+        ) from exc
 
 
 def _cpu_devices(count: int) -> list[Any]:
@@ -137,7 +146,10 @@ def _several_machines(settings: TrainSettings) -> Devices:
             f"batch_size must be a multiple of the {len(workers)} workers of TF_CONFIG, got "
             f"{settings.batch_size}"
         )
-    devices = Devices(tf.distribute.MultiWorkerMirroredStrategy(), index, len(workers))
+    # It waits for all the others.
+    with _as_one_line(index):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    devices = Devices(strategy, index, len(workers))
     if settings.batch_size % devices.count:
         raise TrainingError(
             f"batch_size must be a multiple of the {devices.count} devices of all workers, got "

@@ -6,6 +6,7 @@ once every file and folder of it is on disk. So DST is whole or not there. The p
     framewin.partial   who is working on it; by this file a later run knows that it is framewin's
     plan.json          what is being made
     journal            which blocks are on disk; see `framewin.conversion.journal`
+    run                which run is at work, where processes elsewhere write for it
     frames/            files of frames, kept when a conversion is resumed
     store, ...         the rest of the store, made anew by each run
 
@@ -14,18 +15,18 @@ All of it is done here, through `_step`, so that tests can fail or stop at any o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import socket
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import google_crc32c
 
 from framewin.errors import StoreError
 
@@ -35,7 +36,12 @@ JOURNAL = "journal"
 FRAMES = "frames"
 STORE = "store"
 SPILL = "spill"
+RUN = "run"
 KEPT = (MARKER, PLAN, JOURNAL, FRAMES)
+CLEARING_TRIES = 5
+
+_locks: set[int] = set()
+"""Descriptors of the folders that this process has locked."""
 
 failpoint: Callable[[str, Path], None] | None = None
 """Called before each durable operation with its name and path; only tests set it."""
@@ -78,6 +84,7 @@ class Site:
     def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
         """Keep the frames of an interrupted run or not, clear away the rest, record the plan."""
         kept = KEPT if resume else (MARKER,)
+        (self.folder / RUN).unlink(missing_ok=True)
         _clear(self.folder, kept)
         self.frames.mkdir(exist_ok=True)
         self.keep = resume
@@ -86,9 +93,11 @@ class Site:
         sync(self.folder)
 
     def view(self) -> SiteView:
-        """The site as other processes must find it; behind `begin`."""
+        """The site as other processes must find it; behind `begin`, which ends all views before."""
         self.spill.mkdir(exist_ok=True)
-        return SiteView(self.folder.absolute(), _checksum(self.folder / PLAN))
+        token = uuid.uuid4().hex
+        (self.folder / RUN).write_text(token)
+        return SiteView(self.folder.absolute(), token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +106,20 @@ class SiteView:
 
     folder: Path
     """Absolute."""
-    plan_crc32c: int
+    token: str
+    """Of the run that the process writes for."""
 
     def is_right(self) -> bool:
-        """Whether the construction is still the same.
+        """Whether that run is still at work.
 
-        A process that opens a file of frames first, and then finds this, writes into no other
-        store, however long it sleeps: files are made behind the plan, and removed with it.
+        The next run, also of the same plan, and the publication remove the token before anything
+        else. A process that opens a file of frames first, and asks this before each block that it
+        writes there, writes at most the one block that it was about to write when the run ended.
 
         Raises:
-            OSError: It is not there.
+            OSError: No run is at work that others write for.
         """
-        return _checksum(self.folder / PLAN) == self.plan_crc32c
+        return (self.folder / RUN).read_text() == self.token
 
 
 @contextmanager
@@ -123,9 +134,8 @@ def building(dest: Path) -> Iterator[Site]:
         StoreError: A folder that is not framewin's is in the way.
     """
     site = Site(dest)
-    lock = _claim(site.folder)
-    try:
-        _lock(lock, site.folder)
+    _claim(site.folder)
+    with _locked(site.folder):
         (site.folder / MARKER).write_text(f"{os.getpid()} on {socket.gethostname()}\n")
         try:
             _refuse_existing(dest)
@@ -137,8 +147,6 @@ def building(dest: Path) -> Iterator[Site]:
         finally:
             if not site.keep:
                 _remove(site.folder)
-    finally:
-        os.close(lock)
 
 
 class DataFile:
@@ -184,13 +192,8 @@ def sweep(dest: Path) -> None:
     partial = partial_path(dest)
     if not (partial / MARKER).is_file():
         return
-    with suppress(InUseError, OSError):
-        lock = os.open(partial, os.O_RDONLY)
-        try:
-            _lock(lock, partial)
-            _remove(partial)
-        finally:
-            os.close(lock)
+    with suppress(InUseError, OSError), _locked(partial):
+        _remove(partial)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -236,17 +239,13 @@ def tree_bytes(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
 
 
-def _checksum(path: Path) -> int:
-    return int(google_crc32c.value(path.read_bytes()))
-
-
 def _step(operation: str, path: Path) -> None:
     if failpoint is not None:
         failpoint(operation, path)
 
 
-def _claim(partial: Path) -> int:
-    """Make the folder, or find it to be framewin's; returns a descriptor of it."""
+def _claim(partial: Path) -> None:
+    """Make the folder, or find it to be framewin's."""
     try:
         _step("mkdir", partial)
         partial.mkdir()
@@ -257,11 +256,38 @@ def _claim(partial: Path) -> int:
                 f"{partial} is in the way and was not made by framewin; move it or choose "
                 "another name"
             ) from None
-    return os.open(partial, os.O_RDONLY)
+
+
+@contextmanager
+def _locked(partial: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which ends with this process, however that ends.
+
+    Raises:
+        InUseError: Another one has it.
+    """
+    lock = os.open(partial, os.O_RDONLY)
+    _locks.add(lock)
+    try:
+        _lock(lock, partial)
+        yield
+    finally:
+        # A process forked from this one has let go of it.
+        if lock in _locks:
+            _locks.remove(lock)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+def _let_go() -> None:
+    """In a forked process, which would hold the lock when the one that took it has ended."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _lock(descriptor: int, partial: Path) -> None:
-    """Take the lock, which ends with its process, however that ends."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The other conversion may have ended, and removed its folder, while this one opened it.
@@ -281,14 +307,26 @@ def _clear(folder: Path, kept: tuple[str, ...]) -> None:
         if entry.name in kept:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            _remove_tree(entry)
         else:
             entry.unlink()
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder in which a process elsewhere may make or remove a file meanwhile."""
+    for tries_left in reversed(range(CLEARING_TRIES)):
+        try:
+            shutil.rmtree(folder)
+            return
+        except OSError as exc:
+            if not tries_left or exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
 
 
 def _publish(site: Site) -> None:
     """Put everything on disk, then rename, then put the rename on disk."""
     store, dest = site.store, site.dest
+    (site.folder / RUN).unlink(missing_ok=True)
     if store.is_file():
         sync(store)
     for folder, _, names in os.walk(store, topdown=False):

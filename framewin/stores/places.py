@@ -26,20 +26,25 @@ from framewin.stores.chunks import (
 from framewin.stores.codecs import Codec
 from framewin.stores.durable import DataFile
 
+SPILL_BYTES = 2**24
+
 
 class BlockFile(Protocol):
     """A file that a task writes blocks into, in the order of rows."""
 
     file: DataFile
     spill: Path | None
-    """Where chunks wait for their places; None where they were written there."""
+    """Where the last block's chunks wait for their places; None where they were written there."""
 
     def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
         """Write (n, H, W, C) frames of whole chunks; returns them without their data.
 
         The first row is the first of a chunk, and n is a multiple of a chunk's frames unless the
-        block is the last one.
+        block is the last one. May be repeated after a failure.
         """
+
+    def discard(self) -> None:
+        """Remove what was spilled, for nobody will be told of it."""
 
 
 class Places(Protocol):
@@ -82,6 +87,9 @@ class _RawBlocks:
     def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
         return self.places.write(self.file, first_row, frames)
 
+    def discard(self) -> None:
+        """Nothing was."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpillPlaces:
@@ -93,23 +101,47 @@ class SpillPlaces:
 
     def open(self) -> BlockFile:
         """See `Places`; a task that runs twice leaves two files."""
-        return _SpilledBlocks(self, DataFile(self.folder / uuid.uuid4().hex, 0))
+        return _SpilledBlocks(self)
+
+    def new(self) -> DataFile:
+        """Make a file."""
+        return DataFile(self.folder / uuid.uuid4().hex, 0)
 
 
 class _SpilledBlocks:
-    def __init__(self, places: SpillPlaces, file: DataFile) -> None:
+    """Files of about `SPILL_BYTES`, so that each can be removed as soon as it was taken."""
+
+    def __init__(self, places: SpillPlaces) -> None:
         self.places = places
-        self.file = file
-        self.spill: Path | None = file.path
+        self.file = places.new()
+        self.spill: Path | None = self.file.path
+        self._paths = [self.file.path]
         self._end = 0
 
     def write_block(self, first_row: int, frames: np.ndarray) -> list[StoredChunk]:
         encode = self.places.codec.encode
         chunks = compressed_chunks(first_row, frames, self.places.chunk_frames, encode)
+        if self._end >= SPILL_BYTES:
+            self._next()
+        end = self._end
         for chunk in chunks:
-            self.file.write_at(chunk.data, self._end)
-            self._end += chunk.nbytes
+            self.file.write_at(chunk.data, end)
+            end += chunk.nbytes
+        # Behind all that can fail: when it is repeated it writes at the same place.
+        self._end = end
         return [replace(chunk, data=b"") for chunk in chunks]
+
+    def discard(self) -> None:
+        for path in self._paths:
+            path.unlink(missing_ok=True)
+
+    def _next(self) -> None:
+        self.file.sync()
+        self.file.close()
+        self.file = self.places.new()
+        self.spill = self.file.path
+        self._paths.append(self.file.path)
+        self._end = 0
 
 
 def with_data(path: Path, offset: int, chunks: list[StoredChunk]) -> list[StoredChunk]:
