@@ -249,7 +249,9 @@ class Bucket:
         for signs, what in _EXPLAINED.items():
             if any(sign in text for sign in signs):
                 return StoreError(f"{url}: {what.format(credentials=credentials)}")
-        if type(exc).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+        if type(exc).__name__ == "UnauthenticatedError":
+            return StoreError(f"{url}: access was denied ({told}); {credentials}")
+        if type(exc).__name__ == "PermissionDeniedError":
             return DeniedObjectError(
                 f"{url}: access was denied, or there is no such object ({told}); {credentials}"
             )

@@ -6,14 +6,16 @@ import operator
 import pickle
 import re
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, Window
+from framewin.schema import FrameFormat
 from framewin.stores.chunked import usable_cores
-from framewin.stores.mapped import SHARED_COPY_BYTES
+from framewin.stores.mapped import SHARED_COPY_BYTES, MappedFrames
 from tests.conftest import MakeClips, make_frame
 
 CLIPS = {"a": list(range(10, 16)), "b": list(range(20, 25)), "c": list(range(30, 34))}
@@ -171,3 +173,19 @@ def test_large_batches_are_copied_by_threads(make_store: MakeClips) -> None:
         assert np.array_equal(targets[row], ds.frames[window + 4 : window + 6])
     names = {thread.name for thread in threading.enumerate()}
     assert any(name.startswith("framewin-read") for name in names) or usable_cores() == 1
+
+
+@pytest.mark.parametrize("offset", [8, 3])
+def test_an_array_at_an_odd_byte_is_not_copied_whole(tmp_path: Path, offset: int) -> None:
+    """Regression: numpy's take copied all of an array that is not aligned, for each batch."""
+    form = FrameFormat(8, 8, 1, "uint16")
+    pixels = np.arange(4000 * 64).astype(np.uint16).reshape(4000, 8, 8, 1)
+    (tmp_path / "frames").write_bytes(bytes(offset) + pixels.tobytes())
+    frames = MappedFrames.of_file(tmp_path / "frames", form, 4000, offset=offset)
+    rows = np.array([7, 0, 3999, 7])
+    tracemalloc.start()
+    found = frames.take(rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.array_equal(found, pixels[rows])
+    assert peak < pixels.nbytes / 2

@@ -214,6 +214,9 @@ class ClusterCrew(Crew[list[int]]):
             if isinstance(clip, FileClip) and Path(clip.path).is_dir()
         }
         """Clips that are folders, and of which no end was seen yet."""
+        # Behind damage, or to where its block begins in a file, a worker only decodes.
+        files = any(isinstance(clip, FileClip) for clip in plan.clips)
+        self._writes_always = plan.settings.on_error != "gap" and not files
         block_bytes = plan.meta.frame_format.nbytes * grid.block_frames
         fair = grid.num_blocks // (TASKS_AT_LEAST * max(1, pool.workers()))
         most = max(1, min(TASK_BYTES // block_bytes, fair))
@@ -334,8 +337,7 @@ class ClusterCrew(Crew[list[int]]):
         signs = self._signs()
         longest = max(len(numbers) for numbers, _ in [(task, future), *self.running])
         patience = longest * self._stalled_seconds
-        # Those that only look for damage write nothing, and may have a long video to go through.
-        if not self._damaged:
+        if self._writes_always:
             patience = min(patience, IDLE_SECONDS)
         while wait([future], POLL_SECONDS).not_done:
             before, signs = signs, self._signs()

@@ -94,8 +94,12 @@ class MappedFrames:
         out = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
 
         def copy(first: int, end: int) -> None:
-            # With its default mode, `take` would copy into a buffer before `out`.
-            np.take(self.array, rows[first:end], axis=0, out=out[first:end], mode="clip")
+            if self.array.flags.aligned:
+                # With its default mode, `take` would copy into a buffer before `out`.
+                np.take(self.array, rows[first:end], axis=0, out=out[first:end], mode="clip")
+            else:
+                # Of an array at an odd byte of a file, `take` would copy all of it first.
+                out[first:end] = self.array[rows[first:end]]
 
         self._threads.share(copy, len(rows), alone=out.nbytes < SHARED_COPY_BYTES)
         return out

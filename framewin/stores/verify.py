@@ -139,7 +139,12 @@ def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) 
     def wrong(run: list[int]) -> list[int]:
         try:
             return read_run(store, run).wrong(trailers=True)
-        except (MissingObjectError, DeniedObjectError):
+        except MissingObjectError:
+            return run
+        except DeniedObjectError:
+            # Where access to all of it was lost, nothing is known of the frames.
+            again = location(cast(RemotePath, store.path))
+            format_of(again).open_damaged(again)
             return run
 
     all_runs = runs(store, list(range(len(store.chunks["crc32c"]))))

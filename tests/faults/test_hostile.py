@@ -209,7 +209,7 @@ def test_pieces_that_are_none(make_store: MakeClips) -> None:
     endless = zlib.compress(bytes(2**16))
     for data in (b"no zlib", zlib.compress(b"\xff\xfe"), zlib.compress(b"one"), endless[:20]):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(records, "read_right", lambda *_, data=data: data)
+            patch.setattr(records.Record, "_pieces", lambda *_, data=data: iter([data]))
             with pytest.raises(StoreError, match="source_file"):
                 opened.source_files(np.array([3]))
 
