@@ -77,7 +77,8 @@ def train(store: Path, folder: Path | None) -> None:
     ):
         loss = float(step(inputs, targets))
         seen.append(inputs.numpy())
-        print(f"worker {index}: step {number}, loss {loss:.4f}", flush=True)
+        # In one piece, for all workers write to the same place.
+        print(f"worker {index}: step {number}, loss {loss:.4f}\n", end="", flush=True)
     if folder is not None:
         weights = {f"weight{k}": value for k, value in enumerate(model.get_weights())}
         np.savez(folder / f"worker-{index}.npz", inputs=np.stack(seen), **weights)
