@@ -23,7 +23,7 @@ from framewin import FrameWindowDataset, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
 from framewin.schema import FrameFormat
 from framewin.stores import chunks, open_store, record, zarr_store
-from framewin.stores.chunked import ChunkedFrames, ReadAhead
+from framewin.stores.chunked import ChunkedFrames, RunReader
 from framewin.stores.chunks import ChunkPlace, runs
 from tests.conftest import import_or_skip, write_frames
 from tests.object_server import BUCKET, Request, Server
@@ -216,7 +216,7 @@ def test_few_decoded_chunks_are_held() -> None:
         chunk_frames=3,
         cache_bytes=0,
         workers=1,
-        ahead=ReadAhead(lambda numbers: [numbers], lambda run: map(decode, run)),
+        in_runs=RunReader(lambda numbers: [numbers], lambda run: map(decode, run)),
     )
     rows = np.arange(89, -1, -2)
     assert np.array_equal(frames.take(rows), pixels[rows])

@@ -25,7 +25,7 @@ from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
 from framewin.stores.mapped import TENSOR_ALIGNMENT
 from framewin.windows import order
-from framewin.windows.blocks import BlockOrder, ShuffleBlocks
+from framewin.windows.blocks import BlockOrder, ShuffleBlocks, ring_start
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.schedule import BatchSchedule, Shuffle, check_step
 
@@ -451,9 +451,8 @@ def _block_windows(
         moved = _permute(full, key, max(1, blocks.full_blocks))
     numbers = tf.where(numbers < blocks.full_blocks, moved, numbers)
     windows = numbers * blocks.block_windows + places % blocks.block_windows
-    first, second = tf.cast(key[0], tf.int64), tf.cast(key[1], tf.int64)
-    ring_start = (first * 2**31 + second // 2) % blocks.num_windows
-    return (windows + ring_start) % blocks.num_windows
+    start = ring_start(tf.cast(key, tf.int64), blocks.num_windows)
+    return (windows + start) % blocks.num_windows
 
 
 def _group_begins(blocks: BlockOrder, groups: tf.Tensor) -> tf.Tensor:

@@ -365,11 +365,7 @@ _EXTRAS = ("frame_seconds", "frame_number_places", "packing")
 
 
 def _check_places(source: Path, dest: Path) -> None:
-    if dest.exists() or dest.is_symlink():
-        durable.sweep(dest)
-        raise StoreError(f"{dest} exists already; remove it or choose another name")
-    if not dest.parent.is_dir():
-        raise StoreError(f"{dest.parent} is not a folder; make it first")
+    durable.check_new(dest)
     real_source, real_dest = source.resolve(), dest.resolve()
     if real_dest.is_relative_to(real_source):
         raise StoreError(f"{dest} lies inside the source {source}; choose a place outside it")

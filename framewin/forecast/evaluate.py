@@ -224,7 +224,8 @@ def evaluate(
     if out is not None:
         refuse_url(out, "a report is written to this machine, give --out a path")
     run = run if isinstance(run, Run) else load_run(run)
-    dest = _new_path(Path(out) if out is not None else run.folder / DEFAULT_FOLDER)
+    dest = Path(out) if out is not None else run.folder / DEFAULT_FOLDER
+    durable.check_new(dest, "--out")
     _check(part, thresholds, fss_window, batch_size, horizon, seed)
     dataset, label = _windows(run, store, part, horizon)
     training = _training(run) if data_range is None else None
@@ -336,14 +337,6 @@ def _check(
         raise ValueError(f"thresholds must be finite, got {list(thresholds)}")
     if len(set(thresholds)) < len(thresholds):
         raise ValueError(f"thresholds must differ, got {list(thresholds)}")
-
-
-def _new_path(path: Path) -> Path:
-    if path.exists() or path.is_symlink():
-        raise StoreError(f"{path} exists already; remove it or choose another --out")
-    if not path.parent.is_dir():
-        raise StoreError(f"{path.parent} is not a folder; make it first")
-    return path
 
 
 def _windows(

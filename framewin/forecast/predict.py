@@ -156,10 +156,7 @@ _Write = Callable[[durable.Site, StoreMeta, _Task, Iterator[_Forecast]], None]
 
 def _writer(out: Path, run: Run) -> tuple[str, _Write]:
     """What `out` shall be, and what writes it."""
-    if out.exists() or out.is_symlink():
-        raise StoreError(f"{out} exists already; remove it or choose another --out")
-    if not out.absolute().parent.is_dir():
-        raise StoreError(f"{out.parent} is not a folder; make it first")
+    durable.check_new(out, "--out")
     suffix, form = out.suffix.lower(), run.frame_format
     if suffix in SUFFIXES:
         return "store", _write_store

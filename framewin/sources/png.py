@@ -45,8 +45,6 @@ _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 """IHDR colour type -> bits per sample that the PNG standard allows."""
 _COLOUR_NAMES = {0: "gray", 2: "RGB", 3: "palette", 4: "gray and alpha", 6: "RGBA"}
-_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""IHDR colour type -> samples of a pixel in the file."""
 _SHAPE = struct.Struct(">IIBB2xB")
 _ZLIB_HEADER = b"\x78\x01"
 _STORED_HEADER = struct.Struct("<BHH")
@@ -230,14 +228,14 @@ def decode_pixels(data: bytes, out: np.ndarray, path: str) -> None:
 
 
 def _inflated(data: bytes, out: np.ndarray) -> bytes | None:
-    """A whole PNG file with its pixels stored instead of compressed, or None.
+    """A whole PNG file, no palette, with its pixels stored instead of compressed, or None.
 
     The zlib in libpng takes most of the time of decoding, and libdeflate a third of zlib's; of
     stored pixels, libpng only undoes the filters. Where anything is unusual or damaged, the file
     is left to libpng.
     """
     width, height, depth, colour, interlaced = _SHAPE.unpack_from(data, _FIRST_CHUNK + 8)
-    row_bytes = (width * depth * _SAMPLES[colour] + 7) // 8
+    row_bytes = (width * depth * _CHANNELS[colour] + 7) // 8
     nbytes = height * (1 + row_bytes)
     if not _FEWEST_INFLATED_BYTES <= nbytes <= _MOST_INFLATED_BYTES:
         return None

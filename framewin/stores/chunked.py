@@ -25,7 +25,7 @@ Sink = Callable[[int, np.ndarray], None]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAhead:
+class RunReader:
     """How chunks are read where a request costs more than the bytes that it brings."""
 
     runs: Callable[[list[int]], list[list[int]]]
@@ -50,7 +50,7 @@ class ChunkedFrames:
         chunk_frames: int,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         workers: int | None = None,
-        ahead: ReadAhead | None = None,
+        in_runs: RunReader | None = None,
     ) -> None:
         """Decode nothing yet.
 
@@ -61,7 +61,7 @@ class ChunkedFrames:
             chunk_frames: Frames of a chunk.
             cache_bytes: Decoded chunks that are kept, in bytes; 0 keeps none.
             workers: Threads; by default one per core this process may use.
-            ahead: Reads all chunks that a call lacks at once, in runs instead of one by one.
+            in_runs: Reads all chunks that a call lacks at once, in runs instead of one by one.
         """
         if cache_bytes < 0:
             raise ValueError(f"cache_bytes must be >= 0, got {cache_bytes}")
@@ -72,7 +72,7 @@ class ChunkedFrames:
         self._read_chunk = read_chunk
         self._cache = _Cache(cache_bytes)
         self._threads = Threads(workers)
-        self._ahead = ahead
+        self._in_runs = in_runs
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,), in any order, give (n, H, W, C)."""
@@ -87,12 +87,12 @@ class ChunkedFrames:
             out[wanted] = frames[rows[wanted] - int(chunks[place]) * self.chunk_frames]
 
         small = len(chunks) * self.chunk_frames * self.frame_format.nbytes < SMALL_READ_BYTES
-        if self._ahead is None:
+        if self._in_runs is None:
             self._each(
                 len(chunks), lambda place: copy(place, self._chunk(int(chunks[place]))), small
             )
         else:
-            self._each_ahead(chunks, copy, small)
+            self._each_in_runs(chunks, copy, small)
         return out
 
     def _each(self, count: int, work: Callable[[int], None], small: bool) -> None:
@@ -132,15 +132,17 @@ class ChunkedFrames:
 
     def _runs(self, numbers: list[int]) -> list[list[int]]:
         return (
-            [[number] for number in numbers] if self._ahead is None else self._ahead.runs(numbers)
+            [[number] for number in numbers]
+            if self._in_runs is None
+            else self._in_runs.runs(numbers)
         )
 
     def _read_run(self, run: list[int]) -> Iterator[np.ndarray]:
-        if self._ahead is not None:
-            return self._ahead.read_run(run)
+        if self._in_runs is not None:
+            return self._in_runs.read_run(run)
         return (self._read_chunk(number) for number in run)
 
-    def _each_ahead(
+    def _each_in_runs(
         self, chunks: Int64Array, copy: Callable[[int, np.ndarray], None], small: bool
     ) -> None:
         """Call copy with the place and frames of each chunk; those that are not in the cache are

@@ -18,7 +18,7 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import Location, RemotePath
 from framewin.schema import StoreMeta
-from framewin.stores.chunked import ChunkedFrames, ReadAhead
+from framewin.stores.chunked import ChunkedFrames, RunReader
 from framewin.stores.codecs import Layout
 
 MOST_READ_BYTES = 2**30
@@ -150,7 +150,7 @@ def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
         chunk_frames=chunk_frames,
         cache_bytes=cache_bytes,
         workers=REQUESTS_AT_ONCE if is_remote else None,
-        ahead=ReadAhead(partial(runs, store, most_chunks=most_chunks), read_chunks)
+        in_runs=RunReader(partial(runs, store, most_chunks=most_chunks), read_chunks)
         if is_remote
         else None,
     )

@@ -187,6 +187,23 @@ class DataFile:
             self._descriptor = -1
 
 
+def check_new(dest: Path, another: str = "name") -> None:
+    """Refuse a place that is taken, or whose folder is not there.
+
+    Args:
+        dest: What is to be made.
+        another: What to choose anew, for the error.
+
+    Raises:
+        StoreError: See above.
+    """
+    if dest.exists() or dest.is_symlink():
+        sweep(dest)
+        raise StoreError(f"{dest} exists already; remove it or choose another {another}")
+    if not dest.absolute().parent.is_dir():
+        raise StoreError(f"{dest.parent} is not a folder; make it first")
+
+
 def sweep(dest: Path) -> None:
     """Remove what a process that was killed after publishing `dest` has left beside it."""
     partial = partial_path(dest)

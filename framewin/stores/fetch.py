@@ -114,7 +114,7 @@ def fetch(
         raise ValueError(f"workers must be >= 1, got {workers}")
     refuse_url(dest, "a store is fetched to this machine, give a path")
     dest = Path(dest)
-    _check_dest(dest)
+    durable.check_new(dest)
     store = cast(Store, format_of(source).open_store(source, cache_bytes=0))
     try:
         with durable.building(dest) as site:
@@ -134,14 +134,6 @@ def fetch(
     return FetchReport(
         dest, str(source), num_bytes(store), kept, seconds=time.perf_counter() - started
     )
-
-
-def _check_dest(dest: Path) -> None:
-    if dest.exists() or dest.is_symlink():
-        durable.sweep(dest)
-        raise StoreError(f"{dest} exists already; remove it or choose another name")
-    if not dest.absolute().parent.is_dir():
-        raise StoreError(f"{dest.parent} is not a folder; make it first")
 
 
 def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
