@@ -20,7 +20,7 @@ import pytest
 from framewin import FetchReport, FramewinError, StoreError, convert, fetch, verify
 from framewin.cli import output
 from framewin.stores import durable
-from tests.conftest import write_frames
+from tests.conftest import MakeClips, write_frames
 from tests.faults.job import bytes_of
 from tests.object_server import BUCKET, Request, Server
 from tests.test_cli import framewin, rows
@@ -409,6 +409,22 @@ def test_another_unfinished_work(
         with pytest.raises(StoreError, match="holds another unfinished work than a fetch; repeat"):
             fetch(url, tmp_path / "new.zarr")
     assert not fetch(url, tmp_path / "new.zarr", restart=True).kept_bytes
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_a_conversion_to_the_place_of_a_fetch(
+    stores: Callable[..., Path], server: Server, make_clips: MakeClips, tmp_path: Path
+) -> None:
+    """What was fetched is not thrown away: the fetch goes on with it."""
+    url, dest = uploaded(server, stores(".zarr", "none")), tmp_path / "new.zarr"
+    source = make_clips({"a": range(3)})
+    interrupted(server, url, dest)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="holds a part of a fetch; repeat that command"):
+            convert(source, dest)
+    assert fetch(url, dest).kept_bytes > 0
+    interrupted(server, url, tmp_path / "other.zarr")
+    assert convert(source, tmp_path / "other.zarr", restart=True).frames == 3
 
 
 @pytest.mark.usefixtures("_small_parts")

@@ -83,3 +83,8 @@ def test_the_command(ds: FrameWindowDataset, tmp_path: Path) -> None:
     assert (tmp_path / "all.png").exists()
     assert run("--out", tmp_path / "all.gif").returncode == 2
     assert run("--window", 99, *shape, "--out", tmp_path / "x.png").returncode == 2
+    for window in ((), ("--window", 1, *shape)):
+        done = run(*window, "--out", tmp_path / "missing" / "x.png")
+        assert done.returncode == 2
+        assert "--out must be in a folder that is there, got" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -31,6 +31,8 @@ def show(
 
     refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():
+        if not out.absolute().parent.is_dir():
+            raise ValueError(f"--out must be in a folder that is there, got {out}")
         if window is None:
             if out.suffix.lower() != ".png":
                 raise ValueError(f"--out must end in .png for all clips, got {out}")

@@ -58,9 +58,15 @@ def take_up(
     have changed.
 
     Raises:
-        StoreError: What is there is of another plan.
+        StoreError: What is there is of another plan, or was fetched.
     """
     previous = site.plan()
+    if previous is not None and "fetch" in previous and not restart:
+        site.keep = True
+        raise StoreError(
+            f"{site.folder} holds a part of a fetch; repeat that command to go on with it, or use "
+            "--restart to begin anew"
+        )
     if restart or previous is None or not site.has_blocks:
         return plan, False
     plan = _without_known_damage(plan, previous)
