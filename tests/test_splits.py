@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from framewin.schema import ClipTable
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
-from framewin.windows.splits import split_by_clip, split_by_time
+from framewin.windows.splits import SplitTable, split_by_choice, split_by_clip, split_by_time
 
 PARTS = {"train": 0.7, "validation": 0.2, "test": 0.1}
 
@@ -100,3 +101,84 @@ def test_by_time_needs_room() -> None:
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         split_by_time(clip_table([10]), WindowSpec(2, 2), {"train": 0.8, "validation": 0.2})
+
+
+def clips_in(table: ClipTable, parts: dict[str, Runs]) -> dict[str, list[str]]:
+    return {
+        name: [table.names[clip] for clip in table.clips_of(runs.starts)]
+        for name, runs in parts.items()
+    }
+
+
+def test_a_clip_as_long_as_a_window_is_used() -> None:
+    """By shares and by name; a frame less is too short."""
+    table, spec = clip_table([4, 4, 3]), WindowSpec(2, 2)
+    parts = split_by_clip(table, spec, {"a": 0.5, "b": 0.5}, seed=0)
+    assert sorted(clips_in(table, parts).values()) == [["clip0"], ["clip1"]]
+    parts = split_by_choice(table, spec, {"a": "clip0", "b": "clip1"})
+    assert clips_in(table, parts) == {"a": ["clip0"], "b": ["clip1"]}
+    with pytest.raises(ValueError, match="no window of 4 frames fits into the a part"):
+        split_by_choice(table, spec, {"a": "clip2"})
+    parts = split_by_time(clip_table([12]), spec, {"a": 0.5, "b": 0.5})
+    assert {name: runs.lengths.tolist() for name, runs in parts.items()} == {"a": [4], "b": [4]}
+
+
+def test_shares_that_add_up_to_one_but_for_rounding() -> None:
+    """0.05 + 0.55 + 0.3 + 0.1 is a little more than 1 in binary."""
+    fractions = {"a": 0.05, "b": 0.55, "c": 0.3, "d": 0.1}
+    assert sum(fractions.values()) > 1
+    parts = split_by_clip(clip_table([5] * 20), WindowSpec(2, 2), fractions, seed=0)
+    assert {name: len(runs.starts) for name, runs in parts.items()} == {
+        "a": 1,
+        "b": 11,
+        "c": 6,
+        "d": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("shares", "clips", "counts"),
+    [
+        ([0.05, 0.05, 0.9], 5, [1, 1, 3]),
+        ([0.98, 0.01, 0.01], 3, [1, 1, 1]),
+        ([0.5, 0.25], 8, [4, 2]),
+        ([0.8, 0.1, 0.1], 10, [8, 1, 1]),
+    ],
+)
+def test_every_part_gets_a_clip(shares: list[float], clips: int, counts: list[int]) -> None:
+    """However small its share; what no share asks for is left out."""
+    fractions = dict(zip("abc", shares, strict=False))
+    parts = split_by_clip(clip_table([5] * clips), WindowSpec(2, 2), fractions, seed=1)
+    assert [len(runs.starts) for runs in parts.values()] == counts
+
+
+def test_an_exact_name_is_preferred_to_a_pattern() -> None:
+    """A clip called `a[1]` can be named, though that is a pattern for `a1`, too."""
+    table = ClipTable.from_frame_numbers(["a[1]", "a1", "b*", "bc"], [range(5)] * 4)
+    parts = split_by_choice(table, WindowSpec(2, 2), {"x": "a[1]", "y": ["b*"], "z": "a?"})
+    assert clips_in(table, parts) == {"x": ["a[1]"], "y": ["b*"], "z": ["a1"]}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ["a", 2, 2],  # no frame
+        ["a", 3, 2],
+        ["a", -1, 3],
+        ["a", 2, 5],  # across the gap behind the fourth frame
+        ["a", 5, 9],  # into the next clip
+        ["b", 3, 6],  # beyond the store
+        ["b", -2, 2],
+    ],
+)
+def test_split_files_name_frames_in_a_row(kept: list) -> None:
+    """A run that is empty, or leaves its clip or segment, is refused; others are taken."""
+    table = ClipTable.from_frame_numbers(["a", "b"], [[0, 1, 2, 3, 7, 8, 9], range(5)])
+    sound = SplitTable("clip", 2, {"train": Runs(np.array([0, 8]), np.array([4, 4]))})
+    text = sound.to_json(table, "id")
+    again = SplitTable.from_json(text, table, "id").parts["train"]
+    assert (again.starts.tolist(), again.lengths.tolist()) == ([0, 8], [4, 4])
+    record = json.loads(text)
+    record["parts"]["train"].append(kept)
+    with pytest.raises(ValueError, match=r"is damaged: .*; split again"):
+        SplitTable.from_json(json.dumps(record), table, "id")

@@ -96,6 +96,37 @@ def test_runs_within_rows(
     assert strided or found == inside
 
 
+def test_runs_within_rows_are_never_empty() -> None:
+    """A run that ends where the range begins is left out, not kept with no frames."""
+    runs = Runs(np.array([0, 10]), np.array([6, 5]))
+    for (begin, end), starts, lengths in [
+        ((6, 10), [], []),
+        ((3, 12), [3, 10], [3, 2]),
+        ((5, 11), [5, 10], [1, 1]),
+        ((0, 15), [0, 10], [6, 5]),
+    ]:
+        found = runs.within(begin, end)
+        assert (found.starts.tolist(), found.lengths.tolist()) == (starts, lengths)
+
+
+@pytest.mark.parametrize(
+    # starts and lengths of runs, the ranges of rows that windows of 2 + 1 frames use
+    ("starts", "lengths", "ranges"),
+    [
+        ([0, 5], [5, 4], [[0, 9]]),  # ranges that touch are one
+        ([0, 6], [5, 4], [[0, 5], [6, 10]]),
+        ([6, 0], [4, 5], [[0, 5], [6, 10]]),
+        ([0, 3], [8, 3], [[0, 8]]),  # a run within another does not cut it short
+        ([0, 5], [2, 4], [[5, 9]]),
+        ([0], [2], []),
+    ],
+)
+def test_row_ranges(starts: list[int], lengths: list[int], ranges: list[list[int]]) -> None:
+    """They increase, and neither overlap nor touch."""
+    index = WindowIndex(WindowSpec(2, 1), Runs(np.array(starts), np.array(lengths)))
+    assert index.row_ranges().tolist() == ranges
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
