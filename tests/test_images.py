@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from framewin import SourceError, convert
+from framewin import FrameFormatError, SourceError, convert
+from framewin.conversion.against import compare
 from framewin.sources import clip_decoder, frame_decoder
 from framewin.sources.info import ReadOptions
 from framewin.stores import open_store
@@ -193,6 +195,179 @@ def test_tiff_palette() -> None:
     assert np.array_equal(one(data, "a.tif", INDEX)[..., 0], np.asarray(image))
 
 
+def palette_tiff(table: np.ndarray) -> bytes:
+    """A 2x2 picture of the colours 1, 2, 2, 1 of a table, (colours, 3), written as it is."""
+    picture = np.array([[1, 2], [2, 1]], np.uint8)
+    colours = np.zeros((3, 256), np.uint16)
+    colours[:, : len(table)] = table.T
+    return tiff_bytes(picture, photometric="palette", colormap=colours, metadata=None)
+
+
+@pytest.mark.parametrize(
+    ("factor", "notes"), [(1, ()), (256, ()), (257, ()), (250, ("palette of 16 bits",))]
+)
+def test_tiff_palettes_of_any_scale(factor: int, notes: tuple[str, ...]) -> None:
+    """Tables of 0..255 are colours, too; what 8 bits cannot hold is said."""
+    table = np.array([[0, 0, 0], [200, 100, 50], [10, 20, 30]])
+    data = palette_tiff(table * factor)
+    expected = table if factor != 250 else table * 250 // 256
+    assert one(data, "a.tif").reshape(4, 3).tolist() == expected[[1, 2, 2, 1]].tolist()
+    assert frame_decoder("a.tif").inspect(data, "a.tif", COLOUR).notes == notes
+
+
+@pytest.mark.parametrize(
+    ("shape", "photometric", "extra", "alpha", "mode"),
+    [
+        ((4, 5, 4), "rgb", ["unassalpha"], "straight", "RGB and alpha, 8 bits"),
+        ((4, 5, 4), "rgb", ["assocalpha"], "premultiplied", "RGB and premultiplied alpha, 8 bits"),
+        ((4, 5, 4), "rgb", ["unspecified"], "bands", "RGB and 1 more sample, 8 bits"),
+        ((4, 5, 2), "minisblack", ["unspecified"], "bands", "gray and 1 more sample, 8 bits"),
+        ((4, 5, 2), "minisblack", ["unassalpha"], "straight", "gray and alpha, 8 bits"),
+        ((4, 5, 3), "minisblack", None, "bands", "gray and 2 more samples, 8 bits"),
+    ],
+)
+def test_extra_samples_are_what_the_file_says(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    photometric: str,
+    extra: list | None,
+    alpha: str,
+    mode: str,
+) -> None:
+    """All samples are kept; those that are not called alpha are never blended or dropped."""
+    (tmp_path / "in").mkdir()
+    pages = picture(shape=(2, *shape))
+    options = {"photometric": photometric, "extrasamples": extra, "planarconfig": "contig"}
+    for index, page in enumerate(pages):
+        tifffile.imwrite(tmp_path / "in" / f"{index}.tif", page, metadata=None, **options)
+    data = (tmp_path / "in" / "0.tif").read_bytes()
+    info = frame_decoder("a.tif").inspect(data, "a.tif", COLOUR)
+    assert (info.alpha, info.mode) == (alpha, mode)
+    convert(tmp_path / "in", tmp_path / "kept.zarr")
+    assert np.array_equal(open_store(tmp_path / "kept.zarr").frames.array, pages)
+    if alpha == "bands":
+        message = f"0.tif has {shape[2]} channels of data that is not alpha; --mode, --drop-alpha"
+        for chosen in ({"drop_alpha": True}, {"background": (0, 0, 0)}, {"mode": "gray"}):
+            with pytest.raises(FrameFormatError, match=re.escape(message)):
+                convert(tmp_path / "in", tmp_path / "other.zarr", **chosen)
+
+
+def test_premultiplied_alpha_over_a_background(tmp_path: Path) -> None:
+    """Colours that alpha is in already are not multiplied by it again; kinds are not mixed."""
+    (tmp_path / "in").mkdir()
+    straight = np.array([[[200, 100, 0, 128], [255, 255, 255, 0]]], np.uint8)
+    multiplied = np.array([[[100, 50, 0, 128], [0, 0, 0, 0]]], np.uint8)
+    for name, page, kind in (("0", straight, "unassalpha"), ("1", multiplied, "assocalpha")):
+        path = tmp_path / "in" / f"{name}.tif"
+        tifffile.imwrite(path, page, photometric="rgb", extrasamples=[kind], metadata=None)
+    convert(tmp_path / "in", tmp_path / "laid.zarr", background=(0, 0, 255))
+    laid = open_store(tmp_path / "laid.zarr").frames.array.tolist()
+    assert laid == [[[[100, 50, 127], [0, 0, 255]]]] * 2
+    message = "1.tif has channels of the kind premultiplied, "
+    with pytest.raises(FrameFormatError, match=re.escape(message)):
+        convert(tmp_path / "in", tmp_path / "mixed.zarr")
+
+
+def geotiff(page: np.ndarray, nodata: str | None = "-9999", **options: object) -> bytes:
+    tags = [] if nodata is None else [(42113, "s", 0, nodata, True)]
+    chosen = {"photometric": "minisblack", "metadata": None, "extratags": tags, **options}
+    return tiff_bytes(page, **chosen)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "options", "nodata", "notes"),
+    [
+        ("float32", "-9999", {}, -9999, ()),
+        ("float32", "nan", {}, np.nan, ()),
+        ("float32", "-3.40282346638529e+38", {}, float(np.finfo("float32").min), ()),
+        ("float32", "0.1", {}, float(np.float32(0.1)), ()),
+        ("int16", " -32768\0", {}, -32768, ()),
+        ("uint8", "0", {"photometric": "miniswhite"}, 255, ()),
+        ("uint8", "-9999", {}, None, ("GDAL_NODATA -9999",)),
+        ("uint8", "none", {}, None, ("GDAL_NODATA none",)),
+    ],
+)
+def test_gdal_nodata(
+    dtype: str, text: str, options: dict, nodata: float | None, notes: tuple[str, ...]
+) -> None:
+    """A value that a pixel can have, as the decoded frame has it; others are only reported."""
+    data = geotiff(np.ones((4, 5), dtype), text, **options)
+    info = frame_decoder("a.tif").inspect(data, "a.tif", COLOUR)
+    assert (repr(info.nodata), info.notes) == (repr(nodata and float(nodata)), notes)
+
+
+def test_nodata_of_a_set(tmp_path: Path) -> None:
+    """All files must agree, within a clip and between clips, or --nodata says it."""
+    page = np.ones((4, 5), np.float32)
+    for folder, name, text in (("a", "0", "-9999"), ("a", "1", "-9999.0"), ("b", "0", "-9999")):
+        (tmp_path / "in" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / folder / f"{name}.tif").write_bytes(geotiff(page, text))
+    convert(tmp_path / "in", tmp_path / "all.zarr")
+    assert open_store(tmp_path / "all.zarr").meta.nodata == -9999
+    with pytest.raises(ValueError, match="size, mode gray and background would mix the nodata"):
+        convert(tmp_path / "in", tmp_path / "other.zarr", size=(2, 2))
+    for place, text, said in (("a/1", "-1", "-1 for"), ("b/0", None, "no value for")):
+        (tmp_path / "in" / f"{place}.tif").write_bytes(geotiff(page, text))
+        message = f"{place}.tif has {said} no data, {tmp_path}/in/a/0.tif has -9999 for no data; "
+        with pytest.raises(FrameFormatError, match=re.escape(message)):
+            convert(tmp_path / "in", tmp_path / "other.zarr")
+        convert(tmp_path / "in", tmp_path / "given.zarr", nodata=-1)
+        assert open_store(tmp_path / "given.zarr").meta.nodata == -1
+        assert compare(tmp_path / "given.zarr", tmp_path / "in") == []
+        shutil.rmtree(tmp_path / "given.zarr")
+        (tmp_path / "in" / f"{place}.tif").write_bytes(geotiff(page))
+
+
+def sparse(data: bytes, kept: int) -> bytes:
+    """A tiled file with all but its first tiles taken out, as GDAL's SPARSE_OK leaves them."""
+    file = io.BytesIO(data)
+    with tifffile.TiffFile(file, mode="r+") as tiff:
+        for tag in (324, 325):
+            values = tiff.pages[0].tags[tag].value
+            tiff.pages[0].tags[tag].overwrite([*values[:kept], *[0] * (len(values) - kept)])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("text", "fill"), [("7", 7), (None, 0)])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_sparse_geotiff(text: str | None, fill: int, kept: int) -> None:
+    """Tiles that were left out on purpose are no damage, but must be allowed."""
+    page = picture(shape=(32, 32), dtype="uint16")
+    data = sparse(geotiff(page, text, tile=(16, 16)), kept)
+    message = f"a.tif (page 0) is sparse: {4 - kept} of its 4 strips or tiles are left out; --allow"
+    with pytest.raises(SourceError, match=re.escape(message)):
+        one(data, "a.tif")
+    expected = np.full_like(page, fill)
+    expected[:16, : 16 * kept] = page[:16, : 16 * kept]
+    allowed = ReadOptions(allow_missing_chunks=True)
+    assert np.array_equal(one(data, "a.tif", allowed)[..., 0], expected)
+
+
+def test_what_a_tiff_says_and_is_not_applied() -> None:
+    """Scales, calibrations, ranges and curves are reported; values stay as stored."""
+    xml = (
+        '<GDALMetadata><Item name="OFFSET" sample="0" role="offset">273.15</Item>'
+        '<Item name="SCALE" sample="0" role="scale">0.01</Item></GDALMetadata>'
+    )
+    tags = [(42112, "s", 0, xml, True), (281, "H", 1, 4095, True), (274, "H", 1, 6, True)]
+    page = picture(shape=(4, 5), dtype="uint16")
+    calibrated = {"imagej": True, "metadata": {"c0": -32768.0, "c1": 1.0}}
+    white = {"photometric": "miniswhite", "metadata": None}
+    for frame, options, notes in (
+        (
+            page,
+            {"extratags": tags, "metadata": None},
+            ("orientation 6", "MaxSampleValue", "GDAL offset 273.15", "GDAL scale 0.01"),
+        ),
+        (page, calibrated, ("ImageJ c0 -32768.0", "ImageJ c1 1.0")),
+        (page.astype(np.int16), white, ("0 is white",)),
+        (page.astype(np.float32), white, ("0 is white",)),
+    ):
+        data = tiff_bytes(frame, **options)
+        assert frame_decoder("a.tif").inspect(data, "a.tif", COLOUR).notes == notes
+        assert np.array_equal(one(data, "a.tif")[..., 0], frame)
+
+
 def test_stacks_and_single_pages(tmp_path: Path) -> None:
     """A stack is a clip; single pages are frames of their folder's."""
     pages = picture(shape=(5, 20, 28), dtype="uint16")
@@ -330,19 +505,31 @@ def test_what_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -
 
 
 def test_pages_of_several_axes(tmp_path: Path) -> None:
-    """Channels are never taken for time; one axis of pages is time, whatever it is called."""
+    """Neither channels nor depth are taken for time, unless the axes are stated."""
     path = tmp_path / "a.tif"
     pages = picture(shape=(5, 20, 28), dtype="uint16")
     for array, metadata in (
         (np.stack([pages, pages], axis=1), {"axes": "TCYX"}),
         (pages[:3], {"axes": "CYX"}),
+        (pages, {"axes": "ZYX"}),
     ):
         tifffile.imwrite(path, array, imagej=True, metadata=metadata)
-        with pytest.raises(SourceError, match=r"a\.tif has the axes .*C \d, Y 20, X 28; expected"):
+        with pytest.raises(
+            SourceError, match=r"a\.tif has the axes .*[CZ] \d, Y 20, X 28; expected"
+        ):
             several(path)
-    for axes in ("TYX", "ZYX"):
+    stated = ReadOptions(axes="tyx")
+    for axes, options in (("TYX", COLOUR), ("ZYX", stated), ("CYX", stated)):
         tifffile.imwrite(path, pages, imagej=True, metadata={"axes": axes})
-        assert np.array_equal(several(path)[..., 0], pages)
+        assert np.array_equal(several(path, options)[..., 0], pages)
+    tifffile.imwrite(path, pages, ome=True, metadata={"axes": "ZYX"})
+    advice = "a.tif has the axes Z 5, Y 20, X 28; expected pages along one axis of time, save each"
+    with pytest.raises(SourceError, match=f"{re.escape(advice)}.* or give --axes tyx if they"):
+        several(path)
+    with pytest.raises(
+        SourceError, match="--axes zyx does not fit; expected tyx, by which its pag"
+    ):
+        several(path, ReadOptions(axes="zyx"))
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.plan import ConversionPlan, draft_conversion
+from framewin.conversion.plan import ConversionPlan, Target, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
 from framewin.remote import refuse_url
@@ -50,7 +50,8 @@ def compare(
     refuse_url(store, "framewin fetch it to compare it with its source")
     opened = open_store(store, cache_bytes=0)
     settings = _settings(opened.meta.conversion)
-    plan = draft_conversion(source, store, settings, new_dest=False)
+    target = Target(nodata=opened.meta.nodata)
+    plan = draft_conversion(source, store, settings, target, new_dest=False)
     here, there = plan.meta.frame_format, opened.meta.frame_format
     if here != there:
         return [f"{source} has frames {here}, the store {there}"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from framewin.conversion.clips import Clip, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
-from framewin.conversion.plan import ConversionPlan, check_format
+from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import TIME_UNITS, Gap, Progress, shown_number
@@ -205,7 +205,9 @@ def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
         raise FrameFormatError(
             f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
         )
-    check_format(plan, PixelRule(plan.settings).result_format(info.frame_format, path), path)
+    check_meaning(plan, info, path)
+    form = PixelRule(plan.settings).result_format(info.frame_format, path, info.alpha)
+    check_format(plan, form, path)
 
 
 def _file_digest(path: str) -> bytes:

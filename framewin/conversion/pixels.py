@@ -4,7 +4,8 @@ In this order, each only if asked for. Integers are rounded half up, and no step
 frame's dtype:
 
 - crop: rows and columns, half-open.
-- background: `(colour * alpha + background * (full - alpha)) / full` of each channel.
+- background: `(colour * alpha + background * (full - alpha)) / full` of each channel; where
+  colours are premultiplied, `colour + background * (full - alpha) / full`.
 - mode gray: 0.299 R + 0.587 G + 0.114 B (BT.601). Mode rgb: gray three times.
 - size: an axis that shrinks is averaged over the area of each new pixel, one that grows is
   interpolated bilinearly, each channel by itself; palette indices are taken from the nearest
@@ -44,19 +45,22 @@ class PixelRule:
             == ("keep",) + (None,) * 3
         )
 
-    def result_format(self, form: FrameFormat, path: str) -> FrameFormat:
-        """What a frame of this format becomes.
+    def result_format(self, form: FrameFormat, path: str, alpha: str = "straight") -> FrameFormat:
+        """What a frame of this format becomes; `alpha` is that of its `FileInfo`.
 
         Raises:
             FrameFormatError: The frame does not allow what is asked for; `path` names it.
         """
         height, width = self._cropped(form, path)
-        channels = self._channels(form.channels, path)
+        if alpha == "bands" or form.channels > _RGBA:
+            channels = self._kept(form.channels, path)
+        else:
+            channels = self._channels(form.channels, path)
         if self.settings.size is not None:
             height, width = self.settings.size
         return FrameFormat(height, width, channels, form.dtype)
 
-    def apply(self, frame: np.ndarray, out: np.ndarray, path: str) -> None:
+    def apply(self, frame: np.ndarray, out: np.ndarray, path: str, alpha: str = "straight") -> None:
         """Write what a decoded frame, (H, W, C), becomes into `out`."""
         chosen = self.settings
         if chosen.crop is not None:
@@ -65,7 +69,7 @@ class PixelRule:
         if chosen.mode == "rgb" and frame.shape[-1] in (_GRAY, _GRAY_ALPHA):
             frame = np.concatenate([frame[..., :1]] * 3 + [frame[..., 1:]], axis=-1)
         if frame.shape[-1] in (_GRAY_ALPHA, _RGBA):
-            frame = self._without_alpha(frame, path)
+            frame = self._without_alpha(frame, path, premultiplied=alpha == "premultiplied")
         if chosen.mode == "gray" and frame.shape[-1] in (_RGB, _RGBA):
             frame = np.concatenate([_luma(frame[..., :3]), frame[..., 3:]], axis=-1)
         if chosen.size is not None:
@@ -85,8 +89,6 @@ class PixelRule:
 
     def _channels(self, channels: int, path: str) -> int:
         mode = self.settings.mode
-        if channels > _RGBA:
-            return self._kept(channels, path)
         has_alpha = channels in (_GRAY_ALPHA, _RGBA)
         background = self.settings.background
         laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
@@ -102,13 +104,14 @@ class PixelRule:
     def _kept(self, channels: int, path: str) -> int:
         chosen = self.settings
         if chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None:
+            what = "channels" if channels > _RGBA else "channels of data that is not alpha"
             raise FrameFormatError(
-                f"{path} has {channels} channels; --mode, --drop-alpha and --background are for "
+                f"{path} has {channels} {what}; --mode, --drop-alpha and --background are for "
                 "gray, RGB and alpha"
             )
         return channels
 
-    def _without_alpha(self, frame: np.ndarray, path: str) -> np.ndarray:
+    def _without_alpha(self, frame: np.ndarray, path: str, *, premultiplied: bool) -> np.ndarray:
         chosen = self.settings
         colours, alpha = frame[..., :-1], frame[..., -1:]
         full = _full(frame.dtype)
@@ -125,23 +128,28 @@ class PixelRule:
             background = _luma(np.array([[chosen.background]], np.uint8))[0, 0]
         else:
             background = np.array(chosen.background)
-        return _blended(colours, alpha, background)
+        return _blended(colours, alpha, background, premultiplied=premultiplied)
 
 
 def _full(dtype: np.dtype) -> float | int:
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
 
-def _blended(colours: np.ndarray, alpha: np.ndarray, background: np.ndarray) -> np.ndarray:
+def _blended(
+    colours: np.ndarray, alpha: np.ndarray, background: np.ndarray, *, premultiplied: bool
+) -> np.ndarray:
     full = _full(colours.dtype)
     if colours.dtype.kind == "f":
         light = background.astype(np.float64) / 255
-        mixed: np.ndarray = colours * alpha + light * (1 - alpha)
+        mixed: np.ndarray = colours * (1 if premultiplied else alpha) + light * (1 - alpha)
         return mixed.astype(colours.dtype)
     wide = alpha.astype(np.int64)
+    share = np.int64(full) if premultiplied else wide
     behind = background.astype(np.int64) * (int(full) // 255)
-    blended: np.ndarray = (colours * wide + behind * (full - wide) + full // 2) // full
-    return blended.astype(colours.dtype)
+    blended: np.ndarray = (colours * share + behind * (full - wide) + full // 2) // full
+    # A premultiplied colour is at most its alpha, but files need not keep to that.
+    kept: np.ndarray = np.minimum(blended, full).astype(colours.dtype)
+    return kept
 
 
 def _luma(colours: np.ndarray) -> np.ndarray:

@@ -28,6 +28,7 @@ from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.remote import Location, location, refuse_url
 from framewin.schema import ClipTable, FrameFormat, Progress, StoreMeta
 from framewin.sources import is_clip_path
+from framewin.sources.info import FileInfo
 from framewin.sources.listing import Listing, Skipped, list_frames
 from framewin.stores import durable, format_module, format_of
 from framewin.stores.codecs import Layout
@@ -71,6 +72,10 @@ class ConversionPlan:
     """Disk space that the store takes at most."""
     first_path: str = ""
     """Of a part of a plan, path of the whole plan's first frame, which all must be like."""
+    alpha: str = "straight"
+    """Of the first frame, see `FileInfo`."""
+    nodata_in_files: bool = False
+    """Whether the no-data value is what all files say; otherwise it was given."""
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Rows [begin, end) as (index of clip, first frame in it, end frame in it)."""
@@ -236,6 +241,7 @@ def draft_conversion(
         target=target,
         format=module,
         needed_bytes=0,
+        nodata_in_files=new_dest and target.nodata is None,
     )
     return _first_plan(draft, listing, found)
 
@@ -261,7 +267,34 @@ def check_formats(plan: ConversionPlan, progress: Progress | None = None) -> Non
 def stored_format(plan: ConversionPlan, path: str) -> FrameFormat:
     """What the frame in a file will be stored as, from its header."""
     info = read_info(path, plan.settings.read_options)
-    return PixelRule(plan.settings).result_format(info.frame_format, path)
+    check_meaning(plan, info, path)
+    return PixelRule(plan.settings).result_format(info.frame_format, path, info.alpha)
+
+
+def check_meaning(plan: ConversionPlan, info: FileInfo, path: str) -> None:
+    """Raise FrameFormatError unless a frame's values mean what those of the first one do."""
+    expected = plan.meta.nodata
+    if plan.nodata_in_files and repr(info.nodata) != repr(expected):
+        raise FrameFormatError(
+            f"{path} has {_shown_nodata(info.nodata)}, {_first(plan)} has {_shown_nodata(expected)}"
+            "; give the one that all frames have by --nodata, or convert them into stores of their "
+            "own"
+        )
+    chosen = plan.settings
+    blended = chosen.background is not None or chosen.drop_alpha
+    if info.alpha != plan.alpha and not (blended and info.alpha != "bands"):
+        raise FrameFormatError(
+            f"{path} has channels of the kind {info.alpha}, {_first(plan)} has {plan.alpha}; "
+            "choose one kind by --include, or convert them into stores of their own"
+        )
+
+
+def _shown_nodata(value: float | None) -> str:
+    return "no value for no data" if value is None else f"{value:g} for no data"
+
+
+def _first(plan: ConversionPlan) -> str:
+    return plan.first_path or next(plan.paths(0, 1))
 
 
 def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
@@ -269,7 +302,7 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     expected = plan.meta.frame_format
     if found == expected:
         return
-    first = plan.first_path or next(plan.paths(0, 1))
+    first = _first(plan)
     advice = "try --size HxW"
     if found.channels != expected.channels:
         advice = "try --mode, --drop-alpha or --background"
@@ -291,7 +324,7 @@ def relative_path(plan: ConversionPlan, path: str) -> str:
 def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> ConversionPlan:
     rule = PixelRule(draft.settings)
     formats = [
-        rule.result_format(info.frame_format, clip.paths(0, 1)[0])
+        rule.result_format(info.frame_format, clip.paths(0, 1)[0], info.alpha)
         for clip, info in zip(found.clips, found.infos, strict=True)
     ]
     seconds = {
@@ -309,14 +342,19 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
             "convert them into stores of their own"
         )
     time_unit = listing.time_unit or next(iter(units), None)
-    stated = {info.nodata for info in found.infos}
-    if draft.target.nodata is None and len(stated) == 1:
-        draft = replace(draft, target=replace(draft.target, nodata=stated.pop()))
+    if found.infos:
+        first = found.infos[0]
+        nodata = first.nodata if draft.nodata_in_files else draft.target.nodata
+        draft = replace(draft, alpha=first.alpha, target=replace(draft.target, nodata=nodata))
+    if draft.nodata_in_files:
         _check_nodata(draft.target, draft.settings)
     packings = [dict(info.packing) for info in found.infos]
     if packings and packings[0] and all(packing == packings[0] for packing in packings):
         extra["packing"] = packings[0]
-    return _plan(draft, found.clips, formats, step=listing.step, time_unit=time_unit, extra=extra)
+    plan = _plan(draft, found.clips, formats, step=listing.step, time_unit=time_unit, extra=extra)
+    for clip, info in zip(found.clips, found.infos, strict=True):
+        check_meaning(plan, info, clip.paths(0, 1)[0])
+    return plan
 
 
 def _plan(

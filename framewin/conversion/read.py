@@ -13,7 +13,7 @@ import numpy as np
 from framewin.conversion.clips import Damaged, FileClip, unreadable
 from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
-from framewin.conversion.plan import ConversionPlan, check_format
+from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.info import ReadOptions
@@ -126,21 +126,24 @@ class FrameReader:
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
         decoder = frame_decoder(path)
-        form = decoder.inspect(data, path, self._options).frame_format
+        info = decoder.inspect(data, path, self._options)
+        form = info.frame_format
+        check_meaning(self.plan, info, path)
         if self._plain:
             check_format(self.plan, form, path)
             decoder.decode(data, out, path, self._options)
             return
-        check_format(self.plan, self._rule.result_format(form, path), path)
+        check_format(self.plan, self._rule.result_format(form, path, info.alpha), path)
         frame = np.empty(form.shape, form.dtype)
         decoder.decode(data, frame, path, self._options)
-        self._rule.apply(frame, out, path)
+        self._rule.apply(frame, out, path, info.alpha)
 
     def _read_file(
         self, opened: _OpenClip, first: int, last: int, out: np.ndarray, row: int
     ) -> int:
         clip = opened.clip
-        result = self._rule.result_format(clip.info.frame_format, clip.path)
+        alpha = clip.info.alpha
+        result = self._rule.result_format(clip.info.frame_format, clip.path, alpha)
         check_format(self.plan, result, clip.path)
         with self._turn(opened, first, last):
             if opened.frames is None:
@@ -150,7 +153,7 @@ class FrameReader:
                 if isinstance(frame, SourceError):
                     self._note(row + offset, clip.path, frame)
                 else:
-                    self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})")
+                    self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})", alpha)
             if last == len(clip.numbers):
                 opened.close()
         return file_bytes(clip.path) if first == 0 and clip.indices[0] == 0 else 0

@@ -93,6 +93,9 @@ class FileInfo:
     """Where `numbers` are time stamps: the unit they count since 1970, UTC."""
     nodata: float | None = None
     """Pixel value that the file says stands for no data."""
+    alpha: str = "straight"
+    """What channels are beside gray or RGB: alpha, `"straight"` or `"premultiplied"` into the
+    colours; or `"bands"` of data, where the channels are no colours with alpha."""
     packing: Mapping[str, float] = field(default_factory=dict)
     """Attributes of the values, `scale_factor` and `add_offset`, which are kept, not applied."""
     cut: str | None = None

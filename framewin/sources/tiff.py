@@ -1,7 +1,7 @@
 """TIFF, decoded exactly by tifffile: files of one page are frames, stacks of pages are clips.
 
-Samples of 8 and 16 bits and float32 are kept, bilevel ones are scaled to 0..255, palettes become
-colours (or stay indices), and where 0 is white the scale is turned so that 0 is black.
+Samples of 8 to 64 bits are kept, bilevel ones are scaled to 0..255, palettes become colours (or
+stay indices), and where 0 is white the scale of unsigned samples is turned so that 0 is black.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import logging
 import mmap
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,14 +21,26 @@ import numpy as np
 import tifffile
 
 from framewin.errors import FrameFormatError, SourceError
-from framewin.schema import FRAME_DTYPES, FrameFormat
+from framewin.schema import FRAME_DTYPES, FrameFormat, fits
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
 _ORIENTATION_TAG = 274
-_PROFILE_TAG = 34675
+_METADATA_TAG, _NODATA_TAG = 42112, 42113
+_NOTED_TAGS = {
+    280: "MinSampleValue",
+    281: "MaxSampleValue",
+    301: "transfer function",
+    340: "SMinSampleValue",
+    341: "SMaxSampleValue",
+    34675: "ICC profile",
+}
+_SCALE = re.compile(r'role="(scale|offset)"[^>]*>\s*([^<\s]{1,40})\s*<')
+_TIME_AXES = "TIQ"
+"""Of the axes that tifffile names: time, a sequence, and unknown."""
 _WHITE_IS_0, _BLACK_IS_0, _RGB, _PALETTE, _YCBCR = 0, 1, 2, 3, 6
 _PHOTOMETRIC = {_WHITE_IS_0: "gray, 0 is white", _BLACK_IS_0: "gray", _RGB: "RGB"}
 _JPEG_COMPRESSIONS = (6, 7)
+_ASSOCIATED, _UNASSOCIATED = 1, 2
 _MAX_PAGES = 10**6
 
 # tifffile logs what it finds odd; framewin says itself what it refuses.
@@ -46,28 +60,33 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not a TIFF file, cut short, too large, or with samples that are not stored.
     """
     with _open(data, path) as tiff:
-        return _stack_info(_pages(tiff, len(data), path), path, options)
+        return _stack_info(tiff, _pages(tiff, len(data), path, options), path, options)
 
 
-def _stack_info(pages: list[Any], path: str, options: ReadOptions) -> FileInfo:
+def _stack_info(tiff: Any, pages: list[Any], path: str, options: ReadOptions) -> FileInfo:
     infos = [_page_info(page, path, options) for page in pages]
-    if any(info.frame_format != infos[0].frame_format for info in infos):
-        index, other = next(
-            (i, info) for i, info in enumerate(infos) if info.frame_format != infos[0].frame_format
-        )
+    first, kinds = infos[0], [_kind(info) for info in infos]
+    if len(set(kinds)) > 1:
+        index = next(index for index, kind in enumerate(kinds) if kind != kinds[0])
         raise SourceError(
-            f"{path} has page {index} of {other.frame_format}, page 0 is {infos[0].frame_format}; "
-            "save them as files of their own"
+            f"{path} has page {index} of {kinds[index]}, page 0 is {kinds[0]}; save them as files "
+            "of their own"
         )
-    first = infos[0]
-    return FileInfo(
-        first.frame_format,
-        first.kind,
-        first.mode,
-        first.notes,
+    calibration = (tiff.imagej_metadata or {}) if tiff.is_imagej else {}
+    of_file = [f"ImageJ {key} {calibration[key]}" for key in ("c0", "c1") if key in calibration]
+    return replace(
+        first,
+        notes=tuple(dict.fromkeys([*of_file, *(note for info in infos for note in info.notes)])),
         is_clip=len(pages) > 1,
         frames=len(pages),
     )
+
+
+def _kind(info: FileInfo) -> str:
+    """What all pages must have in common."""
+    alpha = "" if info.alpha == "straight" else f", {info.alpha}"
+    nodata = "" if info.nodata is None else f", {info.nodata:g} for no data"
+    return f"{info.frame_format}{alpha}{nodata}"
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
@@ -77,7 +96,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
         SourceError: The file is damaged, or holds several pages.
     """
     with _open(data, path) as tiff:
-        pages = _pages(tiff, len(data), path)
+        pages = _pages(tiff, len(data), path, options)
         if len(pages) > 1:
             raise FrameFormatError(
                 f"{path} holds {len(pages)} pages in a place for single frames; leave it out by "
@@ -89,13 +108,13 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """What `read_clip` gives, from the file's directories."""
     with _opened(path) as (tiff, size):
-        return _stack_info(_pages(tiff, size, path), path, options)
+        return _stack_info(tiff, _pages(tiff, size, path, options), path, options)
 
 
 def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceError]:
     """The pages of a stack, (H, W, C) each; an error in the place of a damaged one."""
     with _opened(path) as (tiff, size):
-        for index, page in enumerate(_pages(tiff, size, path)):
+        for index, page in enumerate(_pages(tiff, size, path, options)):
             try:
                 yield _pixels(page, f"{path} (page {index})", options)
             except SourceError as exc:
@@ -112,7 +131,7 @@ def _opened(path: str) -> Iterator[tuple[Any, int]]:
             _check_directories(data, path)
         file.seek(0)
         with _guarded(path):
-            tiff = tifffile.TiffFile(file)
+            tiff = tifffile.TiffFile(file, _multifile=False)
         yield tiff, size
 
 
@@ -120,7 +139,7 @@ def _open(data: bytes, path: str) -> Any:
     check_kind(data, path, "TIFF")
     _check_directories(data, path)
     with _guarded(path):
-        return tifffile.TiffFile(io.BytesIO(data))
+        return tifffile.TiffFile(io.BytesIO(data), _multifile=False)
 
 
 @contextmanager
@@ -159,7 +178,7 @@ def _check_directories(data: bytes | mmap.mmap, path: str) -> None:
         raise SourceError(f"{path} holds no image; remove it")
 
 
-def _pages(tiff: Any, size: int, path: str) -> list[Any]:
+def _pages(tiff: Any, size: int, path: str, options: ReadOptions) -> list[Any]:
     """The pages at full size, whose pixels must all lie within the file."""
     with _guarded(path):
         pages = [page for page in tiff.pages if not page.is_reduced]
@@ -167,17 +186,11 @@ def _pages(tiff: Any, size: int, path: str) -> list[Any]:
         for index, page in enumerate(pages):
             page = page.aspage()
             pages[index] = page
-            pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
-            whole = pieces and all(at > 0 and n > 0 and at + n <= size for at, n in pieces)
-            if not whole or len(pieces) < int(np.prod(page.chunked)):
-                raise SourceError(
-                    f"{path} (page {index}) has pixels that are missing or lie behind its end; "
-                    "copy it again or remove it"
-                )
+            _check_pieces(page, size, f"{path} (page {index})", options)
     if not pages:
         raise SourceError(f"{path} holds no image at full size; remove it")
-    if tiff.is_imagej or tiff.is_ome or tiff.is_shaped:
-        _check_axes(tiff, path)
+    if len(pages) > 1 or tiff.is_imagej or tiff.is_ome or tiff.is_shaped:
+        _check_axes(tiff, path, options)
     if images > len(pages):
         raise SourceError(
             f"{path} keeps {images} ImageJ images behind {len(pages)} directories; save it as a "
@@ -186,17 +199,39 @@ def _pages(tiff: Any, size: int, path: str) -> list[Any]:
     return pages
 
 
-def _check_axes(tiff: Any, path: str) -> None:
-    """Refuse pages of several channels, or of two axes, of which either could be time."""
+def _check_pieces(page: Any, size: int, path: str, options: ReadOptions) -> None:
+    """Refuse strips or tiles that are missing; those of a sparse file are not there on purpose."""
+    pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+    there = [(at, n) for at, n in pieces if (at, n) != (0, 0)]
+    whole = pieces and all(at > 0 and n > 0 and at + n <= size for at, n in there)
+    if not whole or len(pieces) < int(np.prod(page.chunked)):
+        raise SourceError(
+            f"{path} has pixels that are missing or lie behind its end; copy it again or remove it"
+        )
+    if len(there) < len(pieces) and not options.allow_missing_chunks:
+        raise SourceError(
+            f"{path} is sparse: {len(pieces) - len(there)} of its {len(pieces)} strips or tiles "
+            "are left out; --allow-missing-chunks takes their pixels for GDAL_NODATA, or else 0"
+        )
+
+
+def _check_axes(tiff: Any, path: str, options: ReadOptions) -> None:
+    """Refuse pages that are not one behind the other in time, as far as the file says."""
+    if options.axes not in (None, "tyx", "tyxc", "yx", "yxc"):
+        raise SourceError(
+            f"{path} is a TIFF file, which --axes {options.axes} does not fit; expected tyx, by "
+            "which its pages are frames in time"
+        )
     with _guarded(path):
         series = tiff.series[0]
         axes = [(axis, size) for axis, size in zip(series.axes, series.shape, strict=True)]
-    of_pages = [(axis, size) for axis, size in axes if axis not in "YXS" and size > 1]
-    if len(of_pages) > 1 or any(axis == "C" for axis, _ in of_pages):
+    of_pages = [axis for axis, size in axes if axis not in "YXS" and size > 1]
+    if len(of_pages) > 1 or (options.axes is None and not set(of_pages) <= set(_TIME_AXES)):
         shown = ", ".join(f"{axis} {size}" for axis, size in axes)
+        stated = ", or give --axes tyx if they are frames in time" if len(of_pages) == 1 else ""
         raise SourceError(
             f"{path} has the axes {shown}; expected pages along one axis of time, save each "
-            "channel or plane as a file of its own"
+            f"channel or plane as a file of its own{stated}"
         )
 
 
@@ -211,7 +246,8 @@ def _described(page: Any, path: str, options: ReadOptions) -> FileInfo:
     samples, bits = int(page.samplesperpixel), page.bitspersample
     dtype = "uint8" if page.dtype == np.bool_ else str(page.dtype)
     photometric = int(page.photometric)
-    stored = photometric in _PHOTOMETRIC or photometric == _PALETTE or _is_jpeg(page)
+    palette = photometric == _PALETTE and samples == 1
+    stored = photometric in _PHOTOMETRIC or palette or _is_jpeg(page)
     if dtype not in FRAME_DTYPES or not stored or samples > 4 or page.imagedepth != 1:
         raise SourceError(
             f"{path} has {samples} samples of {page.dtype}, "
@@ -224,23 +260,76 @@ def _described(page: Any, path: str, options: ReadOptions) -> FileInfo:
         )
     if int(np.prod(page.chunks, dtype=object)) > 4 * options.max_pixels:
         raise SourceError(f"{path} claims tiles of {page.chunks} samples; repair or remove it")
-    if photometric == _PALETTE:
-        samples = 1 if options.palette == "index" else 3
-        dtype = dtype if options.palette == "index" else "uint8"
-    name = "palette" if photometric == _PALETTE else _PHOTOMETRIC.get(photometric, "RGB")
-    extra = " and alpha" if samples in (2, 4) else ""
+    name = "palette" if palette else _PHOTOMETRIC.get(photometric, "RGB")
+    alpha, extra = _alpha(page)
+    nodata = _nodata(page, options)
+    notes = _notes(page)
+    if _NODATA_TAG in page.tags and nodata is None:
+        notes = (*notes, f"GDAL_NODATA {_short(page.tags.valueof(_NODATA_TAG))}")
+    if palette and options.palette != "index":
+        samples, dtype = 3, "uint8"
     return FileInfo(
         FrameFormat(height, width, samples, dtype),
         "TIFF",
         f"{name}{extra}, {bits} bits",
-        _notes(page),
+        notes,
+        nodata=nodata,
+        alpha=alpha,
     )
+
+
+def _alpha(page: Any) -> tuple[str, str]:
+    """What `FileInfo.alpha` says of a page, and how its mode names the samples behind colours."""
+    extra = int(page.samplesperpixel) - (3 if int(page.photometric) in (_RGB, _YCBCR) else 1)
+    kinds = [int(kind) for kind in page.extrasamples]
+    if extra == 1 and kinds == [_ASSOCIATED]:
+        return "premultiplied", " and premultiplied alpha"
+    if extra == 0 or (extra == 1 and kinds == [_UNASSOCIATED]):
+        return "straight", " and alpha" * extra
+    return "bands", f" and {extra} more samples" if extra > 1 else " and 1 more sample"
+
+
+def _nodata(page: Any, options: ReadOptions) -> float | None:
+    """The pixel value that GDAL_NODATA gives, once decoded; None if no pixel can have it."""
+    if int(page.photometric) == _PALETTE and options.palette != "index":
+        return None
+    try:
+        text = str(page.tags.valueof(_NODATA_TAG, "")).strip("\0 ").replace(",", ".")
+        value = float(text)
+        # As the file's type has it: the largest float32 is written with too few digits by some.
+        value = float(np.array(value).astype(page.dtype)) if page.dtype.kind == "f" else value
+    except ValueError:
+        return None
+    if page.dtype.kind not in "iuf" or not fits(value, str(page.dtype)):
+        return None
+    return np.iinfo(page.dtype).max - value if _is_turned(page) else value
+
+
+def _is_turned(page: Any) -> bool:
+    return int(page.photometric) == _WHITE_IS_0 and page.dtype.kind in "bu"
 
 
 def _notes(page: Any) -> tuple[str, ...]:
     orientation = page.tags.valueof(_ORIENTATION_TAG, 1)
-    notes = (f"orientation {int(orientation)}",) if orientation != 1 else ()
-    return (*notes, "ICC profile") if _PROFILE_TAG in page.tags else notes
+    notes = [f"orientation {_short(orientation)}"] if orientation != 1 else []
+    notes += [note for tag, note in _NOTED_TAGS.items() if tag in page.tags]
+    scales = _SCALE.findall(str(page.tags.valueof(_METADATA_TAG, "")))
+    notes += [f"GDAL {role} {value}" for role, value in scales]
+    if int(page.photometric) == _WHITE_IS_0 and not _is_turned(page):
+        notes.append("0 is white")
+    if int(page.photometric) == _PALETTE and not _is_8_bit(table := np.asarray(page.colormap)):
+        low, high = table & 255, table >> 8
+        notes += ["palette of 16 bits"] * bool(((low != 0) & (low != high)).any())
+    return tuple(dict.fromkeys(notes))
+
+
+def _short(value: object) -> str:
+    return " ".join(str(value).split())[:40]
+
+
+def _is_8_bit(table: np.ndarray) -> bool:
+    """Whether a table of colours has 0..255 where TIFF has 0..65535, as some programs write it."""
+    return int(table.max()) < 256
 
 
 def _is_jpeg(page: Any) -> bool:
@@ -255,15 +344,20 @@ def _pixels(page: Any, path: str, options: ReadOptions) -> np.ndarray:
 
 
 def _decoded(page: Any, info: FileInfo, path: str, options: ReadOptions) -> np.ndarray:
+    if info.nodata is not None:
+        # What tifffile fills the pixels of missing tiles with.
+        top = np.iinfo(page.dtype).max if _is_turned(page) else 0
+        page.nodata = top - info.nodata if top else info.nodata
     pixels = np.asarray(page.asarray())
     if int(page.planarconfig) == 2 and pixels.ndim == 3:
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.dtype == np.bool_:
         pixels = pixels * np.uint8(255)
-    if int(page.photometric) == _WHITE_IS_0 and pixels.dtype != np.float32:
+    if _is_turned(page):
         pixels = np.iinfo(pixels.dtype).max - pixels
     if int(page.photometric) == _PALETTE and options.palette != "index":
-        colours = (np.asarray(page.colormap) >> 8).astype(np.uint8).T
+        table = np.asarray(page.colormap)
+        colours = (table if _is_8_bit(table) else table >> 8).astype(np.uint8).T
         if pixels.max() >= len(colours):
             raise SourceError(f"{path} has an index outside of its palette; repair or remove it")
         pixels = colours[pixels]
