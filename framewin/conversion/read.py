@@ -165,7 +165,11 @@ class FrameReader:
             self._changed.wait_for(lambda: self._stopped or opened.done == first)
             if self._stopped:
                 raise SourceError(f"{opened.clip.path} was not read to its end")
-        yield
+        try:
+            yield
+        except BaseException:
+            opened.close()
+            raise
         with self._changed:
             opened.pass_over(first, last)
             self._changed.notify_all()
