@@ -304,6 +304,8 @@ def test_a_store_that_appears_meanwhile_is_kept(make_clips: MakeClips, tmp_path:
     with pytest.raises(StoreError, match="appeared while it was being written; it was left as"):
         convert(source, dest, progress=appear)
     assert not list(dest.iterdir())
+    dest.rmdir()
+    assert convert(source, dest).resumed_frames == 3
     assert not (tmp_path / "clips.zarr.partial").exists()
 
 

@@ -214,7 +214,7 @@ def draft_conversion(
     place = cast(Path, location(dest))
     if new_dest:
         module = format_module(place, target.format)
-        _check_places(source, place)
+        _check_places(source, place, dry=lenient)
     else:
         module = format_of(place)
     _check_nodata(target, settings)
@@ -402,8 +402,8 @@ def _plan(
 _EXTRAS = ("frame_seconds", "frame_number_places", "packing")
 
 
-def _check_places(source: Path, dest: Path) -> None:
-    durable.check_new(dest)
+def _check_places(source: Path, dest: Path, *, dry: bool) -> None:
+    durable.check_new(dest, dry=dry)
     real_source, real_dest = source.resolve(), dest.resolve()
     if real_dest.is_relative_to(real_source):
         raise StoreError(f"{dest} lies inside the source {source}; choose a place outside it")

@@ -183,7 +183,7 @@ def run(
     hands = pool or workers or usable_cores()
     _check_stores(plan)
     try:
-        with durable.building(plan.dest) as site:
+        with durable.building(plan.dest, resumes=True) as site:
             plan, resume = take_up(site, plan, restart=restart)
             job = _Job(site, plan, hands, progress)
             job.run(resume=resume)
@@ -280,6 +280,8 @@ class _Job:
             if not self.damaged:
                 if statistics is not None:
                     writer.statistics = statistics.columns()
+                # The frames leave their place when the store is completed.
+                durable.refuse_existing(plan.dest)
                 writer.finish()
         except BaseException:
             # A failed sync leaves nothing to record; other errors should not cost what is done.

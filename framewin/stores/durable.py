@@ -3,7 +3,8 @@
 A store is built inside the folder `DST.partial`, next to where it will be, and renamed to DST
 once every file and folder of it is on disk. So DST is whole or not there. The partial folder holds
 
-    framewin.partial   who is working on it; by this file a later run knows that it is framewin's
+    framewin.partial   by this file a later run knows that the folder is framewin's
+    framewin.lock      who is working on it, also for other machines; gone when nobody is
     plan.json          what is being made
     journal            which blocks are on disk; see `framewin.conversion.journal`
     run                which run is at work, where processes elsewhere write for it
@@ -21,6 +22,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,14 +33,23 @@ from typing import Any
 from framewin.errors import StoreError
 
 MARKER = "framewin.partial"
+LOCK = "framewin.lock"
 PLAN = "plan.json"
 JOURNAL = "journal"
 FRAMES = "frames"
 STORE = "store"
 SPILL = "spill"
 RUN = "run"
-KEPT = (MARKER, PLAN, JOURNAL, FRAMES)
+KEPT = (MARKER, LOCK, PLAN, JOURNAL, FRAMES)
 CLEARING_TRIES = 5
+
+_MACHINE_ID = Path("/etc/machine-id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# What file systems answer that lack links, locks or the syncing of folders: exFAT, NFS, FUSE.
+_LACKING = (
+    *(errno.EPERM, errno.EINVAL, errno.EBADF, errno.EISDIR, errno.EMLINK),
+    *(errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP),
+)
 
 _locks: set[int] = set()
 """Descriptors of the folders that this process has locked."""
@@ -81,9 +92,16 @@ class Site:
         except (OSError, ValueError):
             return None
 
+    @property
+    def unfinished(self) -> str:
+        """What an interrupted run has left that can go on: a conversion, a fetch, or nothing."""
+        if "fetch" in (self.plan() or ()):
+            return "fetch"
+        return "conversion" if self.has_blocks else ""
+
     def begin(self, plan: Mapping[str, Any], *, resume: bool) -> None:
         """Keep the frames of an interrupted run or not, clear away the rest, record the plan."""
-        kept = KEPT if resume else (MARKER,)
+        kept = KEPT if resume else (MARKER, LOCK)
         (self.folder / RUN).unlink(missing_ok=True)
         _clear(self.folder, kept)
         self.frames.mkdir(exist_ok=True)
@@ -123,27 +141,35 @@ class SiteView:
 
 
 @contextmanager
-def building(dest: Path) -> Iterator[Site]:
+def building(dest: Path, *, resumes: bool = False) -> Iterator[Site]:
     """A place to build a store at, which becomes `dest` if the block succeeds.
 
     Otherwise it is removed, or kept where the block has set `keep`.
 
+    Args:
+        dest: What is built.
+        resumes: Whether the block decides what becomes of interrupted work that can go on.
+
     Raises:
         InUseError: Another process is building the same store.
         AppearedError: `dest` appeared in the meantime.
-        StoreError: A folder that is not framewin's is in the way.
+        StoreError: A folder that is not framewin's is in the way, or interrupted work.
     """
     site = Site(dest)
     _claim(site.folder)
     with _locked(site.folder):
-        (site.folder / MARKER).write_text(f"{os.getpid()} on {socket.gethostname()}\n")
+        os.close(os.open(site.folder / MARKER, os.O_CREAT | os.O_NOFOLLOW, 0o666))
+        # Another process may have worked there since the folder was looked at.
+        site.keep = bool(site.unfinished)
         try:
-            _refuse_existing(dest)
+            refuse_existing(dest)
+            if site.unfinished and not resumes:
+                raise StoreError(
+                    f"{site.folder} holds an unfinished {site.unfinished}; repeat its command to "
+                    "go on with it, or choose another name"
+                )
             yield site
             _publish(site)
-        except AppearedError:
-            site.keep = False
-            raise
         finally:
             if not site.keep:
                 _remove(site.folder)
@@ -156,8 +182,9 @@ class DataFile:
         """Open a file, or make one unless it has to be there; with a size, of so many bytes."""
         self.path = path
         _step("open", path)
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
-        self._descriptor = os.open(path, flags, 0o644)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
+        self._descriptor = os.open(path, flags, 0o666)
+        self._failed: OSError | None = None
         if size is not None:
             self.truncate(size)
 
@@ -176,9 +203,23 @@ class DataFile:
             offset += written
 
     def sync(self) -> None:
-        """Wait until all that was written is on disk."""
-        _step("fdatasync", self.path)
-        os.fdatasync(self._descriptor)
+        """Wait until all that was written is on disk.
+
+        The system reports lost data once, and takes it for written then; so an error is repeated.
+        """
+        if self._failed is not None:
+            raise self._failed
+        try:
+            _step("fdatasync", self.path)
+            _put_on_disk(self._descriptor)
+        except OSError as exc:
+            self._failed = exc
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was released."""
+        return self._descriptor < 0
 
     def close(self) -> None:
         """Release the file, if that was not done before; also after a failure."""
@@ -187,30 +228,50 @@ class DataFile:
             self._descriptor = -1
 
 
-def check_new(dest: Path, another: str = "name") -> None:
-    """Refuse a place that is taken, or whose folder is not there.
+def check_new(dest: Path, another: str = "name", *, dry: bool = False) -> None:
+    """Refuse a place that is taken, or whose folder is not there or cannot be written to.
 
     Args:
         dest: What is to be made.
         another: What to choose anew, for the error.
+        dry: Whether nothing may be changed, not even what a killed process has left.
 
     Raises:
         StoreError: See above.
     """
-    if dest.exists() or dest.is_symlink():
-        sweep(dest)
+    if os.path.lexists(dest):
+        if not dry:
+            sweep(dest)
         raise StoreError(f"{dest} exists already; remove it or choose another {another}")
-    if not dest.absolute().parent.is_dir():
+    folder = dest.absolute().parent
+    if not folder.is_dir():
         raise StoreError(f"{dest.parent} is not a folder; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"{dest.parent} cannot be written to; choose another {another}")
 
 
 def sweep(dest: Path) -> None:
-    """Remove what a process that was killed after publishing `dest` has left beside it."""
+    """Remove what a process that was killed after publishing `dest` has left beside it.
+
+    What an interrupted run has left that can go on stays.
+    """
     partial = partial_path(dest)
-    if not (partial / MARKER).is_file():
+    if partial.is_symlink() or not (partial / MARKER).is_file() or not dest.exists():
         return
-    with suppress(InUseError, OSError), _locked(partial):
-        _remove(partial)
+    store, frames = partial / STORE, partial / FRAMES
+    with suppress(StoreError, OSError), _locked(partial):
+        if store.samefile(dest) if store.exists() else not frames.exists() or _is_empty(frames):
+            _remove(partial)
+
+
+def refuse_existing(dest: Path) -> None:
+    """Refuse to go on where another process has made the same store.
+
+    Raises:
+        AppearedError: See above.
+    """
+    if os.path.lexists(dest):
+        raise _appeared(dest)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -233,6 +294,10 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as exc:
+        # Not every file system can do so with a folder.
+        if exc.errno not in _LACKING or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
@@ -261,37 +326,71 @@ def _step(operation: str, path: Path) -> None:
         failpoint(operation, path)
 
 
+def _put_on_disk(descriptor: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # macOS leaves what is synced in the cache of the disk, but for this.
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def _is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
 def _claim(partial: Path) -> None:
     """Make the folder, or find it to be framewin's."""
     try:
         _step("mkdir", partial)
         partial.mkdir()
     except FileExistsError:
-        ours = partial.is_dir() and ((partial / MARKER).exists() or not any(partial.iterdir()))
-        if not ours:
+        if partial.is_symlink() or not partial.is_dir() or not _is_ours(partial):
             raise StoreError(
                 f"{partial} is in the way and was not made by framewin; move it or choose "
                 "another name"
             ) from None
+        for folder, folders, files in os.walk(partial):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                if path.is_symlink():
+                    raise StoreError(
+                        f"{path} is a link, which framewin never makes; remove {partial} or choose "
+                        "another name"
+                    ) from None
+
+
+def _is_ours(partial: Path) -> bool:
+    # The marker is made once the lock is held, and removed before it.
+    return (partial / MARKER).is_file() or {path.name for path in partial.iterdir()} <= {LOCK}
 
 
 @contextmanager
 def _locked(partial: Path) -> Iterator[None]:
     """Hold the lock of a folder, which ends with this process, however that ends.
 
+    Other processes of this machine are kept out by the system, where the file system can do that;
+    those of other machines by a file that names this process.
+
     Raises:
         InUseError: Another one has it.
     """
-    lock = os.open(partial, os.O_RDONLY)
-    _locks.add(lock)
     try:
-        _lock(lock, partial)
+        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise _in_use(partial) from None
+    _locks.add(lock)
+    held = False
+    try:
+        alone = _lock(lock, partial)
+        _hold(partial, alone=alone)
+        held = True
         yield
     finally:
         # A process forked from this one has let go of it.
         if lock in _locks:
             _locks.remove(lock)
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            if held and _holder(partial) == _this_process():
+                (partial / LOCK).unlink(missing_ok=True)
             os.close(lock)
 
 
@@ -304,19 +403,98 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
-def _lock(descriptor: int, partial: Path) -> None:
+def _lock(descriptor: int, partial: Path) -> bool:
+    """Take the system's lock of a folder; False where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The other conversion may have ended, and removed its folder, while this one opened it.
-        if os.path.samestat(os.fstat(descriptor), partial.stat()):
-            return
-    except (BlockingIOError, FileNotFoundError):
+        alone = True
+    except BlockingIOError:
+        raise _in_use(partial) from None
+    except OSError as exc:
+        if exc.errno not in _LACKING:
+            raise
+        alone = False
+        print(
+            f"framewin: {partial} is on a file system without locks; {LOCK} in it keeps other "
+            "processes out",
+            file=sys.stderr,
+        )
+    # The other conversion may have ended, and removed its folder, while this one opened it.
+    if not partial.exists() or not os.path.samestat(os.fstat(descriptor), partial.stat()):
+        raise _in_use(partial)
+    return alone
+
+
+def _hold(partial: Path, *, alone: bool) -> None:
+    """Make the file that names this process, unless a process that may live has made it."""
+    path = partial / LOCK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except FileExistsError:
+        if not _has_ended(_holder(partial), alone=alone):
+            raise _in_use(partial, clear=True) from None
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, flags, 0o666)
+    try:
+        os.write(descriptor, json.dumps(_this_process()).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _this_process() -> dict[str, Any]:
+    boot, machine = (
+        path.read_text().strip() if path.is_file() else "" for path in (_BOOT_ID, _MACHINE_ID)
+    )
+    return {"pid": os.getpid(), "host": socket.gethostname(), "machine": machine, "boot": boot}
+
+
+def _holder(partial: Path) -> dict[str, Any]:
+    """Who works on a folder; empty if nobody says so."""
+    try:
+        found = json.loads((partial / LOCK).read_text())
+    except (OSError, ValueError):
+        return {}
+    named = isinstance(found, dict) and found.keys() == _this_process().keys()
+    return found if named and isinstance(found["pid"], int) else {}
+
+
+def _has_ended(holder: dict[str, Any], *, alone: bool) -> bool:
+    """Whether the process that made the lock file cannot be at work any more.
+
+    Args:
+        holder: That process.
+        alone: Whether the system keeps other processes of this machine out.
+    """
+    this = _this_process()
+    same_boot = holder.get("boot") == this["boot"]
+    same_machine = all(holder.get(key) == this[key] for key in ("host", "machine"))
+    if not same_boot:
+        return same_machine
+    # Containers of one machine have names of their own, but one boot.
+    if alone and (this["boot"] or same_machine):
+        return True
+    return same_machine and not _is_alive(holder["pid"])
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
         pass
-    holder = "another process"
-    with suppress(OSError):
-        text = (partial / MARKER).read_text().strip()
-        holder = f"process {text}" if text else holder
-    raise InUseError(f"{partial} is in use by {holder}; wait for it or choose another name")
+    return True
+
+
+def _in_use(partial: Path, *, clear: bool = False) -> InUseError:
+    holder = _holder(partial)
+    name = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
+    advice = "wait for it or choose another name"
+    if clear:
+        advice += f"; if it has ended, remove {partial / LOCK}"
+    return InUseError(f"{partial} is in use by {name}; {advice}")
 
 
 def _clear(folder: Path, kept: tuple[str, ...]) -> None:
@@ -350,23 +528,26 @@ def _publish(site: Site) -> None:
         for name in names:
             sync(Path(folder, name))
         sync(Path(folder))
-    _refuse_existing(dest)
+    refuse_existing(dest)
     _step("rename", dest)
-    if store.is_file():
-        # A rename would replace a file that has just appeared; a link does not.
-        try:
-            os.link(store, dest)
-        except FileExistsError:
-            raise _appeared(dest) from None
-    else:
+    # A rename would replace a file that has just appeared; a link does not.
+    if not (store.is_file() and _linked(store, dest)):
         store.rename(dest)
     site.keep = False
     sync(dest.parent)
 
 
-def _refuse_existing(dest: Path) -> None:
-    if dest.exists():
-        raise _appeared(dest)
+def _linked(store: Path, dest: Path) -> bool:
+    """Give a file a second name; False where the file system has no links."""
+    try:
+        os.link(store, dest)
+    except FileExistsError:
+        raise _appeared(dest) from None
+    except OSError as exc:
+        if exc.errno not in _LACKING:
+            raise
+        return False
+    return True
 
 
 def _appeared(dest: Path) -> AppearedError:
@@ -374,9 +555,10 @@ def _appeared(dest: Path) -> AppearedError:
 
 
 def _remove(partial: Path) -> None:
-    """Remove the folder; the marker last, so that it is framewin's as long as it is there."""
+    """Remove the folder; what makes it framewin's last."""
     # What is still in it after an error here is cleared by the next run.
     with suppress(OSError):
-        _clear(partial, (MARKER,))
+        _clear(partial, (MARKER, LOCK))
         (partial / MARKER).unlink()
+        (partial / LOCK).unlink(missing_ok=True)
         partial.rmdir()

@@ -117,7 +117,7 @@ def fetch(
     durable.check_new(dest)
     store = cast(Store, format_of(source).open_store(source, cache_bytes=0))
     try:
-        with durable.building(dest) as site:
+        with durable.building(dest, resumes=True) as site:
             resumed = _begin(site, store, restart=restart)
             root = site.frames / durable.STORE
             _make_files(root, store)

@@ -5,6 +5,7 @@ They lie in a folder of their own, by number, and are moved into the store when 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -158,6 +159,8 @@ class ShardFiles:
         self._index = index
         self._shard = 0
         self._end = 0
+        # So that `sync`, in another thread, never has a file that is being closed.
+        self._closing = threading.Lock()
         self._file = self._open(0, 0, keep=True)
 
     def resume(self, blocks: Blocks) -> set[int]:
@@ -216,17 +219,21 @@ class ShardFiles:
     def finish(self) -> None:
         """Complete the file of the last chunk."""
         self._file.write_at(self._index(self._shard), self._end)
-        self._file.sync()
-        self._file.close()
+        with self._closing:
+            self._file.sync()
+            self._file.close()
 
     def sync(self) -> None:
         """See `FrameFiles`."""
-        # Files before this one were put on disk when they were completed.
-        self._file.sync()
+        with self._closing:
+            # Files that are closed were put on disk when they were completed.
+            if not self._file.closed:
+                self._file.sync()
 
     def close(self) -> None:
         """See `FrameFiles`."""
-        self._file.close()
+        with self._closing:
+            self._file.close()
 
     def _open(self, shard: int, size: int, *, keep: bool = False) -> DataFile:
         file = DataFile(self._folder / str(shard), None if keep else size)

@@ -170,7 +170,7 @@ class Writer:
         num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
         shard_frames = _shard_chunks(self.layout, self.meta) * self.chunk_frames
         self.group = zarr.create_group(
-            store=self.site.store,
+            store=_local_store(self.site.store),
             attributes={content.ATTRIBUTE: content.attributes(self.meta, self.layout)},
         )
         self.group.create_array(
@@ -428,6 +428,19 @@ def _shard_chunks(layout: Layout, meta: StoreMeta) -> int:
     if not layout.compressed:
         return num_chunks
     return max(1, min(num_chunks, SHARD_BYTES // (chunk * meta.frame_format.nbytes)))
+
+
+def _local_store(root: Path) -> Any:
+    """A folder that zarr-python writes to, also where the file system has no hard links."""
+    from zarr.storage import LocalStore
+
+    class Linkless(LocalStore):
+        async def set_if_not_exists(self, key: str, value: Any) -> None:
+            # Nobody else writes there.
+            if not await self.exists(key):
+                await self.set(key, value)
+
+    return Linkless(root)
 
 
 def _compressors(layout: Layout, dtype: str) -> list[Any] | None:

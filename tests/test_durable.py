@@ -1,0 +1,320 @@
+"""Places where stores are built: syncs, locks, links, rights, and file systems that lack things."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from framewin import StoreError, convert
+from framewin.conversion.plan import draft_conversion
+from framewin.stores import durable
+from framewin.stores.chunks import StoredChunk
+from framewin.stores.frame_files import ShardFiles
+from tests.conftest import MakeClips
+from tests.faults.job import CHUNK_FRAMES, Failpoint, bytes_of, convert_with
+
+CLIPS = {"a": range(30)}
+
+
+class StopError(Exception):
+    """What stops a conversion in these tests."""
+
+
+def interrupted(source: Path, dest: Path, compression: str = "none") -> dict[str, bytes]:
+    """Stop a conversion once some blocks are on disk; returns what is kept."""
+
+    def stop(done: int, total: int) -> None:
+        if done >= 15:
+            raise StopError
+
+    with pytest.raises(StopError):
+        convert_with(source, dest, compression, Failpoint(), progress=stop)
+    return bytes_of(durable.partial_path(dest))
+
+
+def shards(folder: Path) -> ShardFiles:
+    """Two chunks, a file for each."""
+    return ShardFiles(
+        folder,
+        chunk_frames=1,
+        num_chunks=2,
+        shard_chunks=1,
+        trailers=False,
+        codec=None,  # type: ignore[arg-type] - nothing is compressed here
+        index=lambda shard: b"end",
+    )
+
+
+CHUNKS = [StoredChunk(number, 0, 5, b"bytes") for number in range(2)]
+
+
+def test_a_sync_between_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal's thread may ask for it when one file is complete and the next not yet open."""
+    files = shards(tmp_path)
+    files.commit(CHUNKS[:1])
+    asked = []
+
+    def ask(operation: str, path: Path) -> None:
+        if (operation, path.name) == ("open", "1"):
+            files.sync()
+            asked.append(path)
+
+    monkeypatch.setattr(durable, "failpoint", ask)
+    files.commit(CHUNKS[1:])
+    files.close()
+    assert len(asked) == 1
+    assert [(tmp_path / name).read_bytes() for name in "01"] == [b"bytesend", b"bytes"]
+
+
+def test_a_file_is_not_closed_while_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor could be that of another file by then."""
+    files = shards(tmp_path)
+    files.commit(CHUNKS[:1])
+    syncing, closed, fdatasync, close = threading.Event(), threading.Event(), os.fdatasync, os.close
+    failures: list[BaseException] = []
+
+    def slow(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            syncing.set()
+            # Only where the file is closed meanwhile does the wait end early.
+            closed.wait(0.3)
+        fdatasync(descriptor)
+
+    def closing(descriptor: int) -> None:
+        close(descriptor)
+        if syncing.is_set():
+            closed.set()
+
+    def sync() -> None:
+        try:
+            files.sync()
+        except OSError as exc:
+            failures.append(exc)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    thread = threading.Thread(target=sync)
+    thread.start()
+    assert syncing.wait(20)
+    monkeypatch.setattr(os, "close", closing)
+    files.commit(CHUNKS[1:])
+    thread.join()
+    files.close()
+    assert failures == []
+
+
+def test_a_failed_sync_fails_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system tells of lost data once; a second call that succeeds proves nothing."""
+    file = durable.DataFile(tmp_path / "file", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "failpoint", Failpoint(1, "EIO once"))
+        with pytest.raises(OSError, match="Input/output error"):
+            file.sync()
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    file.close()
+
+
+def test_what_can_be_resumed_is_kept_where_the_store_exists(
+    make_clips: MakeClips, tmp_path: Path
+) -> None:
+    """Neither a dry run nor a refusal removes it; the command goes on once the place is free."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    kept = interrupted(source, dest)
+    dest.mkdir()
+    for lenient in (False, True):
+        with pytest.raises(StoreError, match=r"clips\.zarr exists already; remove it or choose"):
+            draft_conversion(source, dest, lenient=lenient)
+        assert bytes_of(durable.partial_path(dest)) == kept
+    with pytest.raises(durable.AppearedError), durable.building(dest, resumes=True):
+        pass
+    assert bytes_of(durable.partial_path(dest)) == kept
+    dest.rmdir()
+    report = convert(source, dest, chunk_frames=CHUNK_FRAMES)
+    assert report.resumed_frames >= 15
+
+
+def test_other_work_does_not_clear_what_can_be_resumed(
+    make_clips: MakeClips, tmp_path: Path
+) -> None:
+    """A prediction or cache of the same name is refused."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    kept = interrupted(source, dest)
+    message = f"{dest}.partial holds an unfinished conversion; repeat its command to go on with it"
+    with pytest.raises(StoreError, match=re.escape(message)), durable.building(dest):
+        pass
+    assert bytes_of(durable.partial_path(dest)) == kept
+
+
+@pytest.mark.parametrize("place", ["", durable.MARKER, durable.FRAMES, "frames/0", "journal"])
+def test_links_are_not_followed(make_clips: MakeClips, tmp_path: Path, place: str) -> None:
+    """Where a partial folder, or anything in it, is a link, nothing behind it is touched."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("thesis.txt", durable.MARKER):
+        (outside / name).write_text("chapter 1")
+    partial = durable.partial_path(dest)
+    link = partial / place
+    if place:
+        link.parent.mkdir(parents=True)
+        (partial / durable.MARKER).touch()
+        link.unlink(missing_ok=True)
+    link.symlink_to(outside if place in ("", durable.FRAMES) else outside / "thesis.txt")
+    with pytest.raises(StoreError, match=r"is a link, which|is in the way and was not made by"):
+        convert(source, dest)
+    durable.sweep(dest)
+    assert bytes_of(outside) == {"thesis.txt": b"chapter 1", durable.MARKER: b"chapter 1"}
+
+
+def test_a_file_that_becomes_a_link_is_not_opened(tmp_path: Path) -> None:
+    """Not even where it was none when the folder was looked at."""
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic link"):
+        durable.DataFile(tmp_path / "link", 10)
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("mask", [0o002, 0o027])
+def test_the_umask_decides_who_may_read(
+    make_clips: MakeClips, tmp_path: Path, mask: int, suffix: str, compression: str
+) -> None:
+    """Of every file and folder."""
+    source, dest = make_clips(CLIPS), tmp_path / f"clips{suffix}"
+    before = os.umask(mask)
+    try:
+        convert(source, dest, compression=compression)
+        durable.write_whole(tmp_path / "whole.json", b"{}")
+    finally:
+        os.umask(before)
+    for path in (dest, *dest.rglob("*"), tmp_path / "whole.json"):
+        expected = (0o777 if path.is_dir() else 0o666) & ~mask
+        assert path.stat().st_mode & 0o777 == expected, path
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A file system without links, locks or the syncing of folders, that answers so."""
+    fsync = os.fsync
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    def fsync_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            refuse()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(os, "fsync", fsync_files)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_file_systems_that_lack_things(
+    make_clips: MakeClips,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    suffix: str,
+    code: int,
+) -> None:
+    """The store is the same; that there are no locks is said in one line."""
+    source, dest, whole = make_clips(CLIPS), tmp_path / f"clips{suffix}", tmp_path / f"w{suffix}"
+    convert_with(source, whole, "none", Failpoint())
+    refusing(monkeypatch, code)
+    monkeypatch.delattr(os, "fdatasync")
+    interrupted(source, dest)
+    with contextlib.suppress(StopError), durable.building(dest, resumes=True):
+        with pytest.raises(durable.InUseError, match=f"is in use by process {os.getpid()} on"):
+            convert(source, dest)
+        raise StopError
+    report = convert(source, dest, compression="none", chunk_frames=CHUNK_FRAMES)
+    assert report.resumed_frames >= 15
+    assert bytes_of(dest) == bytes_of(whole)
+    assert "is on a file system without locks; framewin.lock in it" in capsys.readouterr().err
+
+
+def lock_of(partial: Path, **changed: object) -> str:
+    """Write the lock file of another process."""
+    holder = {**durable._this_process(), **changed}
+    partial.mkdir(exist_ok=True)
+    (partial / durable.LOCK).write_text(json.dumps(holder))
+    return f"process {holder['pid']} on {holder['host']}"
+
+
+def test_two_machines_on_one_disk(make_clips: MakeClips, tmp_path: Path) -> None:
+    """A lock of the system may end at the machine's border, so a file names who is at work."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    partial = durable.partial_path(dest)
+    holder = lock_of(partial, pid=12, host="elsewhere", machine="m", boot="b")
+    message = (
+        f"{partial} is in use by {holder}; wait for it or choose another name; if it has ended, "
+        f"remove {partial / durable.LOCK}"
+    )
+    with pytest.raises(StoreError, match=re.escape(message)):
+        convert(source, dest)
+    (partial / durable.LOCK).write_text("torn")
+    with pytest.raises(StoreError, match=r"in use by another process; .* if it has ended, remove"):
+        convert(source, dest)
+    (partial / durable.LOCK).unlink()
+    convert(source, dest)
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "locks", "ended"),
+    [
+        ({"pid": 2**22 + 1}, True, True),
+        ({"pid": 2**22 + 1}, False, True),
+        ({}, True, True),  # a number used again: the system's lock was free
+        ({}, False, False),
+        ({"boot": "before"}, False, True),
+        ({"host": "container"}, True, True),  # of the same machine, by its boot
+        ({"host": "container"}, False, False),
+        ({"host": "container", "boot": "before"}, True, False),
+    ],
+)
+def test_locks_of_processes_that_ended(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, object],
+    locks: bool,
+    ended: bool,
+) -> None:
+    """They hinder nobody, as far as it is known that they ended."""
+    this = {"pid": os.getpid(), "host": "here", "machine": "m", "boot": "now"}
+    monkeypatch.setattr(durable, "_this_process", lambda: this)
+    if not locks:
+        refusing(monkeypatch, errno.ENOLCK)
+    lock_of(durable.partial_path(tmp_path / "x"), **changed)
+    assert durable._has_ended({**this, **changed}, alone=locks) is ended
+    try:
+        with durable.building(tmp_path / "x") as site:
+            site.store.write_bytes(np.arange(3).tobytes())
+    except durable.InUseError:
+        assert not ended
+    assert (tmp_path / "x").exists() is ended
+
+
+def test_a_folder_that_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found before any work."""
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    message = f"{tmp_path} cannot be written to; choose another name"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        durable.check_new(tmp_path / "clips.zarr")
