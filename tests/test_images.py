@@ -149,6 +149,71 @@ def test_gif(tmp_path: Path, transparency: bool, channels: int) -> None:
             assert np.array_equal(frame, image.convert("RGBA" if transparency else "RGB"))
 
 
+def test_a_radar_archive_of_gif_files(tmp_path: Path) -> None:
+    """Files of one frame each are frames by the times in their names; the index is exact."""
+    (tmp_path / "in").mkdir()
+    pages = picture(shape=(4, 20, 28)) % 40
+    colours = picture(7, (40, 3))
+    for page, name in zip(pages, ("2355", "0000", "0005", "0015"), strict=True):
+        image = Image.fromarray(page, "P")
+        image.putpalette(colours.tobytes())
+        day = 193 if name == "2355" else 194
+        image.save(tmp_path / "in" / f"AQC16{day}{name}V.gif", optimize=False)
+    names = {"frame_regex": "AQC(?P<time>[0-9]{9})", "time_format": "%y%j%H%M"}
+    report = convert(tmp_path / "in", tmp_path / "index.zarr", palette="index", **names)
+    assert (report.clips, report.step, len(report.gaps)) == (1, 300, 1)
+    assert np.array_equal(open_store(tmp_path / "index.zarr").frames.array[..., 0], pages)
+    convert(tmp_path / "in", tmp_path / "colour.zarr", **names)
+    assert np.array_equal(open_store(tmp_path / "colour.zarr").frames.array, colours[pages])
+
+
+def test_indices_of_animations_are_refused(tmp_path: Path) -> None:
+    """Neither frames laid over each other nor a canvas that shows have one index a pixel."""
+    small = gif_bytes(frames=1)
+    for data, frames in ((gif_bytes(), 4), (small[:6] + b"\x40" + small[7:], 1)):
+        (tmp_path / "a.gif").write_bytes(data)
+        message = f"a.gif is a GIF whose {frames} frames are laid over a canvas as colours; --pal"
+        with pytest.raises(SourceError, match=re.escape(message)):
+            convert(tmp_path / "a.gif", tmp_path / "clips.zarr", palette="index")
+
+
+@pytest.mark.parametrize("kind", ["gif", "apng", "webp", "npz", "npy"])
+def test_files_of_one_frame_are_frames(tmp_path: Path, kind: str) -> None:
+    """Of a kind that may be a clip: one clip of the folder; clips beside PNG frames stay clips."""
+    for number in (10, 9, 8):
+        page = np.full((4, 5, 3), number, np.uint8)
+        file = tmp_path / "in" / "one" / f"f{number}.{kind}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "npz":
+            np.savez_compressed(file, x=page[np.newaxis])
+        elif kind == "npy":
+            np.save(file, page[np.newaxis])
+        else:
+            image = Image.fromarray(page)
+            image.save(
+                file, {"apng": "png"}.get(kind), **({"lossless": True} if kind == "webp" else {})
+            )
+    report = convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert (report.clips, report.frames, report.gaps) == (1, 3, [])
+    frames = open_store(tmp_path / "clips.zarr").frames.array
+    assert frames[:, 0, 0].tolist() == [[8] * 3, [9] * 3, [10] * 3]
+
+
+def test_animations_beside_frames(tmp_path: Path) -> None:
+    """They are clips; where single frames come first, an animation among them is named."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(3):
+        Image.fromarray(picture(number)).save(folder / f"{number}.png")
+    (folder / "walk.gif").write_bytes(gif_bytes())
+    report = convert(folder, tmp_path / "clips.zarr")
+    assert (report.clips, report.frames) == (2, 7)
+    for number in range(3, 6):
+        (folder / f"{number}.gif").write_bytes(gif_bytes(frames=1 + number // 5))
+    with pytest.raises(SourceError, match=r"5\.gif holds 2 frames in a place for single frames"):
+        convert(folder, tmp_path / "again.zarr", exclude=("walk*",))
+
+
 @pytest.mark.parametrize(
     ("pages", "options"),
     [

@@ -15,7 +15,13 @@ import numpy as np
 
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
 from framewin.schema import Int64Array
-from framewin.sources import CLIP_SUFFIXES, clip_decoder, frame_decoder, suffix_of
+from framewin.sources import (
+    CLIP_SUFFIXES,
+    USUAL_CLIP_SUFFIXES,
+    clip_decoder,
+    frame_decoder,
+    suffix_of,
+)
 from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
 from framewin.sources.listing import ListedClip, ListedFile, Listing, named_files
 
@@ -116,7 +122,7 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not readable, or not of the kind its suffix says.
     """
     try:
-        if suffix_of(path) in CLIP_SUFFIXES:
+        if suffix_of(path) in CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES:
             return clip_decoder(path).inspect_clip(path, options)
         decoder = frame_decoder(path)
         with open(path, "rb") as file:
@@ -125,12 +131,13 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         raise unreadable(path, exc) from exc
 
 
-def is_clip(path: str, options: ReadOptions) -> bool:
-    """Whether a file holds a clip by itself; of one that cannot be read, no."""
+def is_clip(path: str, options: ReadOptions) -> bool | None:
+    """Whether a file holds a clip by itself; None if it cannot be read."""
     try:
-        return read_info(path, options).is_clip
+        # Indices are refused of animations, which are clips all the same.
+        return read_info(path, replace(options, palette="color")).is_clip
     except SourceError:
-        return False
+        return None
 
 
 def unreadable(path: str, exc: OSError) -> SourceError:

@@ -42,8 +42,11 @@ SOURCES = {
 """File name suffix -> the module that decodes such files; a `FrameDecoder`, a `ClipDecoder` or
 both."""
 
-CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz", ".zarr", ".mp4", ".avi", ".mov", ".mkv"})
+CLIP_SUFFIXES = frozenset({".zarr", ".mp4", ".avi", ".mov", ".mkv"})
 """Suffixes of files that are clips by themselves, however many frames they hold."""
+
+USUAL_CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz"})
+"""Suffixes of files that are clips, unless they hold a single frame."""
 
 
 class FrameDecoder(Protocol):

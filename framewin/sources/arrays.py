@@ -10,7 +10,6 @@ import io
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources import hdf5_zarr as containers
 from framewin.sources import suffix_of
-from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
+from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels, kind_of
 
 HEADER_BYTES = 2**16
 # Deflate cannot pack more than 1032 bytes into one.
@@ -40,8 +39,9 @@ class _Layout(NamedTuple):
 
 
 def header(file: BinaryIO) -> bytes:
-    """The beginning of a `.npy` file."""
-    return file.read(HEADER_BYTES)
+    """The beginning of a `.npy` file, or all of an archive, whose directory is at its end."""
+    start = file.read(HEADER_BYTES)
+    return start + file.read() if kind_of(start) == ("NumPy archive", ".npz") else start
 
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
@@ -50,27 +50,29 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     Raises:
         SourceError: Not an array, or one of other axes or another dtype.
     """
-    check_kind(data, path, "NumPy")
     if options.axes is not None:
+        _refuse_archive(path)
+        check_kind(data, path, "NumPy")
         return containers.inspect_clip(path, options)
-    return _info(_layout(io.BytesIO(data), path), path, options)
+    with _array_in(io.BytesIO(data), path, options) as (file, _):
+        return _info(_layout(file, path), path, options)
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Copy an array of a single frame, (y, x), into `out`, (H, W, 1)."""
+    """Copy an array of a single frame into `out`, (H, W, C)."""
     if options.axes is not None:
         containers.decode(data, out, path, options)
         return
-    file = io.BytesIO(data)
-    layout = _layout(file, path)
-    if len(layout.shape) != 2:
-        raise FrameFormatError(
-            f"{path} has the shape {layout.shape} in a place for single frames of (y, x); leave "
-            "it out by --exclude"
-        )
-    _check_size(layout, len(data) - file.tell(), path)
-    [frame] = _frames(file, layout, path)
-    out[:] = frame
+    with _array_in(io.BytesIO(data), path, options) as (file, size):
+        layout = _layout(file, path)
+        if _info(layout, path, options).is_clip:
+            raise FrameFormatError(
+                f"{path} has the shape {layout.shape} in a place for single frames of (y, x); "
+                "leave it out by --exclude"
+            )
+        _check_size(layout, size - file.tell(), path)
+        [frame] = _frames(file, layout, path)
+        out[:] = frame
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
@@ -78,7 +80,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     if options.axes is not None:
         _refuse_archive(path)
         return containers.inspect_clip(path, options)
-    with _array_file(path, options) as (file, size):
+    with open(path, "rb") as opened, _array_in(opened, path, options) as (file, size):
         layout = _layout(file, path)
         _check_size(layout, size - file.tell(), path)
     return _info(layout, path, options)
@@ -93,7 +95,7 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
     if options.axes is not None:
         yield from containers.read_clip(path, options)
         return
-    with _array_file(path, options) as (file, _):
+    with open(path, "rb") as opened, _array_in(opened, path, options) as (file, _):
         yield from _frames(file, _layout(file, path), path)
 
 
@@ -105,27 +107,20 @@ def _refuse_archive(path: str) -> None:
 
 
 @contextmanager
-def _array_file(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
-    """An opened array, at its beginning, and its size in bytes."""
-    if suffix_of(path) == ".npz":
-        with _member(path, options) as opened:
-            yield opened
+def _array_in(source: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
+    """The array in an opened file, at its beginning, and its size in bytes."""
+    archived = suffix_of(path) == ".npz"
+    check_kind(source.read(16), path, "NumPy archive" if archived else "NumPy")
+    size = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    if not archived:
+        yield source, size
         return
-    with open(path, "rb") as file:
-        check_kind(file.read(16), path, "NumPy")
-        file.seek(0)
-        yield file, Path(path).stat().st_size
-
-
-@contextmanager
-def _member(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
-    with open(path, "rb") as file:
-        check_kind(file.read(16), path, "NumPy archive")
     # zipfile raises its own errors, those of whatever decompresses, and OSError for wrong offsets.
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(source) as archive:
             member = _chosen(archive.infolist(), path, options)
-            _check_member(member, path)
+            _check_member(member, size, path)
             with archive.open(member) as file:
                 yield file, member.file_size
     except SourceError:
@@ -134,10 +129,10 @@ def _member(path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
         raise SourceError(f"{path} is a damaged archive ({exc}); repair or remove it") from exc
 
 
-def _check_member(member: zipfile.ZipInfo, path: str) -> None:
+def _check_member(member: zipfile.ZipInfo, size: int, path: str) -> None:
     """Refuse a size that the archive's own directory makes up."""
     packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    most = min(member.compress_size, Path(path).stat().st_size) * _DEFLATE_RATIO
+    most = min(member.compress_size, size) * _DEFLATE_RATIO
     if not packed or member.file_size > most:
         raise SourceError(
             f"{path} claims {member.file_size} bytes for {member.filename}; expected at most "
@@ -194,13 +189,13 @@ def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
             "(t, y, x)"
         )
     check_pixels(height, width, path, options)
-    is_clip = len(shape) > 2
+    frames = shape[0] if len(shape) > 2 else 1
     return FileInfo(
         FrameFormat(height, width, channels, stored),
         "NumPy",
         f"{channels} channels of {dtype.name}",
-        is_clip=is_clip,
-        frames=shape[0] if is_clip else 1,
+        is_clip=frames > 1,
+        frames=frames,
     )
 
 

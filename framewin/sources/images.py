@@ -187,7 +187,8 @@ def _reason(exc: Exception) -> str:
 
 
 def _fill(out: np.ndarray, image: Any, options: ReadOptions) -> None:
-    if image.mode == "P" and options.palette != "index":
+    # Pillow calls a GIF gray where its palette is.
+    if options.palette != "index" and (image.mode == "P" or image.format == "GIF"):
         image = image.convert("RGBA" if out.shape[-1] == 4 else "RGB")
     pixels = np.asarray(image)
     if image.mode == "1":
@@ -202,31 +203,34 @@ def _notes(image: Any) -> tuple[str, ...]:
 
 def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     """Frames, and whether any of them has a transparent colour, from the blocks alone."""
-    if options.palette == "index":
-        raise SourceError(
-            f"{path} is a GIF, whose frames are laid over each other as colours; --palette index "
-            "takes PNG, BMP and TIFF"
-        )
     if len(data) < _GIF_HEADER_BYTES:
         raise SourceError(f"{path} ends inside its GIF header; copy it again or remove it")
     width, height = (int.from_bytes(data[at : at + 2], "little") for at in (6, 8))
     check_pixels(height, width, path, options)
-    frames, transparent = _scan_gif(data, path, width, height)
+    frames, transparent, covered = _scan_gif(data, path, width, height)
     if frames == 0:
         raise SourceError(f"{path} holds no frame; remove it")
+    channels = 4 if transparent else 3
+    if options.palette == "index":
+        if frames > 1 or not covered:
+            raise SourceError(
+                f"{path} is a GIF whose {frames} frames are laid over a canvas as colours; "
+                "--palette index takes GIF files of a single frame that covers it"
+            )
+        channels = 1
     return FileInfo(
-        FrameFormat(height, width, 4 if transparent else 3, "uint8"),
+        FrameFormat(height, width, channels, "uint8"),
         "GIF",
         "palette, 8 bits",
-        is_clip=True,
+        is_clip=frames > 1,
         frames=frames,
     )
 
 
-def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, bool]:
-    """Number of frames, and whether a transparent colour or an uncovered region shows."""
+def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, bool, bool]:
+    """Number of frames, whether transparency shows, and whether the first covers the canvas."""
     position = _GIF_HEADER_BYTES + _colour_table_bytes(data[10])
-    frames, transparent = 0, False
+    frames, transparent, covered = 0, False, True
     while position < len(data) and data[position] != _GIF_TRAILER:
         block = data[position : position + 10]
         if block[0] == _GIF_EXTENSION and len(block) > 4:
@@ -244,7 +248,8 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, boo
                     f"{path} (frame {frames}) covers {rows}x{columns} at {top},{left} of "
                     f"{height}x{width}; repair or remove it"
                 )
-            transparent |= frames == 0 and (columns, rows) != (width, height)
+            if frames == 0:
+                covered = (columns, rows) == (width, height)
             frames += 1
             position += 10 + _colour_table_bytes(block[9]) + 1
         else:
@@ -252,7 +257,7 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, boo
         position = _behind_blocks(data, position)
     if position > len(data):
         raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
-    return frames, transparent
+    return frames, transparent or not covered, covered
 
 
 def _colour_table_bytes(flags: int) -> int:

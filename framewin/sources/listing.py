@@ -12,7 +12,13 @@ from pathlib import Path, PurePosixPath
 
 from framewin.errors import SourceError
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
-from framewin.sources import CLIP_SUFFIXES, SOURCES, is_clip_path, suffix_of
+from framewin.sources import (
+    CLIP_SUFFIXES,
+    SOURCES,
+    USUAL_CLIP_SUFFIXES,
+    is_clip_path,
+    suffix_of,
+)
 from framewin.sources.names import (
     NameRule,
     Stream,
@@ -23,8 +29,8 @@ from framewin.sources.names import (
     with_common_places,
 )
 
-Probe = Callable[[str], bool]
-"""Whether the file at a path is a clip by itself, although its kind may be a single frame."""
+Probe = Callable[[str], bool | None]
+"""Whether the file at a path is a clip, as its kind may be either; None if it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +127,7 @@ class _Scan:
 
 
 def list_frames(
-    source: Path, rule: ListRule | None = None, probe: Probe = lambda path: False
+    source: Path, rule: ListRule | None = None, probe: Probe = lambda path: None
 ) -> Listing:
     """Find the frames below a folder, and which of them follow one another.
 
@@ -134,7 +140,8 @@ def list_frames(
         source: A folder, or a file that is a clip by itself.
         rule: How names are read; by default the last number is the frame's.
         probe: Called with the first file of a folder whose names are in doubt: files that are
-            clips by themselves may be called anything.
+            clips by themselves may be called anything; and with the first GIF, APNG or .npz file
+            of each folder.
 
     Raises:
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
@@ -165,9 +172,10 @@ def _listing(
     files: list[tuple[str, str]] = []
     frames: list[tuple[str, list[str]]] = []
     for relative, names in folders:
-        single = [name for name in names if suffix_of(name) not in CLIP_SUFFIXES]
+        clip_suffixes = _clip_suffixes(scan.source / relative, names, probe)
+        single = [name for name in names if suffix_of(name) not in clip_suffixes]
         if len(single) < len(names):
-            clip_files = (name for name in names if suffix_of(name) in CLIP_SUFFIXES)
+            clip_files = (name for name in names if suffix_of(name) in clip_suffixes)
             files += [(relative, name) for name in sorted(clip_files, key=natural_key)]
         if single:
             frames.append((relative, single))
@@ -184,6 +192,17 @@ def _listing(
     places = max((stream.places for _, _, stream in streams), default=0)
     clips = _unique([clip for _, clip in placed])
     return Listing(clips, scan.skipped, step, time_unit, places)
+
+
+def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]:
+    """The suffixes of files in a folder that are clips by themselves."""
+    suffixes = {suffix_of(name) for name in names}
+    for suffix in suffixes & USUAL_CLIP_SUFFIXES:
+        alike = sorted((name for name in names if suffix_of(name) == suffix), key=natural_key)
+        answers = (probe(f"{folder}{os.sep}{name}") for name in alike)
+        if next((answer for answer in answers if answer is not None), True) is False:
+            suffixes.remove(suffix)
+    return suffixes & (CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES)
 
 
 def _place(placed: tuple[str, ListedClip | ListedFile]) -> tuple[list[object], list[object]]:
