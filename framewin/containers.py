@@ -9,11 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,13 +22,11 @@ from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
 from framewin.schema import (
     FRAME_DTYPES,
-    TIME_UNITS,
     ClipTable,
     FrameFormat,
-    Int64Array,
-    coarsest_unit,
     fits,
 )
+from framewin.times import Times, UnknownTimesError, read_times
 
 AXES = {"t": "time", "y": "height", "x": "width", "c": "channel"}
 """Letter -> what that axis of an array is."""
@@ -53,20 +49,6 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 _NPY_MAGIC = b"\x93NUMPY"
 _NETCDF_CLASSIC_MAGIC = b"CDF"
 _FIRST_PLUGIN_FILTER = 32000
-_CF_UNITS = re.compile(
-    r"(nanoseconds?|ns|microseconds?|us|milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?"
-    r"|hours?|hrs?|h|days?|d) since (\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z?)?)",
-    re.IGNORECASE,
-)
-_CF_NANOSECONDS = (
-    (("nanosecond", "nanoseconds", "ns"), 1),
-    (("microsecond", "microseconds", "us"), 10**3),
-    (("millisecond", "milliseconds", "msec", "msecs", "ms"), 10**6),
-    (("second", "seconds", "sec", "secs", "s"), 10**9),
-    (("minute", "minutes", "min", "mins"), 60 * 10**9),
-    (("hour", "hours", "hr", "hrs", "h"), 3600 * 10**9),
-    (("day", "days", "d"), 86400 * 10**9),
-)
 ZARR_CODECS = frozenset(
     {
         "adler32",
@@ -99,7 +81,6 @@ ZARR_CODECS = frozenset(
     }
 )
 """Codecs of Zarr arrays that are read; others may do anything, as `pickle` does."""
-_CF_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 Column = str | Sequence[Any] | npt.NDArray[Any]
 """One value per frame or clip, or the name of an array beside the frames that holds them."""
@@ -177,28 +158,42 @@ class FrameArray:
         stated = self.info.nodata
         dtype = self.frame_format.dtype
         self.nodata = stated if stated is not None and fits(stated, dtype) else None
+        self.notes: list[str] = []
+        """What there is but not applied of the frames' times, once `clip_table` has asked."""
 
     @property
     def lies_in_order(self) -> bool:
         """Whether the values in C order are frames as framewin has them."""
         return self.axes in ("tyx", "tyxc") and self.info.dtype.isnative
 
-    def times(self, name: str | None = None) -> tuple[Int64Array, str] | None:
-        """When frames were taken: numbers, and their unit of `TIME_UNITS` since 1970, UTC.
+    def times(self, name: str | None = None) -> Times | None:
+        """A number for each frame, from its time.
+
+        What is left of an array that seems to tell the frames' times is said in `notes`.
 
         Args:
             name: Of an array with a time for each frame; by default that of the time dimension.
 
         Returns:
-            None where there is no such array, or its attributes do not say by the conventions of
-            netCDF (CF) what its values are.
+            None where there is no such array, or none that orders the frames.
         """
+        given = name is not None
         if name is None and self.info.dimensions and "t" in self.axes:
             name = self.info.dimensions[self.axes.index("t")]
         found = self.found.coordinate(name, self.num_frames) if name else None
         if found is None:
             return None
-        return _cf_times(*found)
+        try:
+            times = read_times(*found)
+        except UnknownTimesError as exc:
+            self.notes.append(f"times in {name!r}, which are not understood: {exc}")
+            return None
+        if times is None and not given:
+            times, reason = _plain_numbers(found[0])
+            self.notes += [f"the values of {name!r}, which {reason}"] * bool(reason)
+        if times is not None and times.note is not None:
+            self.notes.append(times.note)
+        return times
 
     def check_chunks(self) -> None:
         """Refuse an array of which a chunk is missing: it would read as the fill value."""
@@ -291,29 +286,35 @@ def clip_table(
                 f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
             )
     starts = starts.astype(np.int64)
-    numbers, unit, what = _numbers(source, frame_numbers)
-    if numbers is None:
+    times, what = _numbers(source, frame_numbers)
+    if times is None:
         # Counted through, so that opening does not grow with the frames.
         return ClipTable(tuple(names), starts, starts, starts, num_frames, step=1)
-    clips = np.split(numbers, starts[1:])
+    clips = np.split(times.numbers, starts[1:])
     if any((np.diff(clip) < 1).any() for clip in clips):
         raise StoreError(f"{path}: {what} must increase within each clip")
-    return ClipTable.from_frame_numbers(names, clips, time_unit=unit)
+    return ClipTable.from_frame_numbers(
+        names, clips, time_unit=times.unit, tolerance=times.tolerance
+    )
 
 
-def _numbers(source: FrameArray, given: Column | None) -> tuple[np.ndarray | None, str | None, str]:
-    """A number for each frame, if any; their unit if they are times; what to call them."""
+def _numbers(source: FrameArray, given: Column | None) -> tuple[Times | None, str]:
+    """A number for each frame, if any, and what to call them."""
     times = source.times(given) if given is None or isinstance(given, str) else None
-    if times is not None:
+    if given is None or times is not None:
         what = "the times of its time dimension" if given is None else "frame_numbers"
-        return (*times, what)
-    if given is None:
-        return None, None, "frame_numbers"
+        return times, what
     values = _values(source.found, given, source.num_frames)
     _check_length(source.path, "frame_numbers", values, source.num_frames)
-    if values.dtype.kind not in "iu" and (values != np.rint(values)).any():
-        raise StoreError(f"{source.path}: frame_numbers must be whole numbers")
-    return values.astype(np.int64), None, "frame_numbers"
+    try:
+        times = read_times(values, {})
+    except UnknownTimesError as exc:
+        raise StoreError(f"{source.path}: frame_numbers: {exc}") from None
+    if times is not None:
+        return times, "frame_numbers"
+    if values.dtype.kind not in "iuf" or (values != np.rint(values)).any():
+        raise StoreError(f"{source.path}: frame_numbers must be whole numbers, or datetime64")
+    return Times(values.astype(np.int64), None), "frame_numbers"
 
 
 @contextmanager
@@ -680,32 +681,23 @@ def _packing(attributes: Any) -> dict[str, float]:
     return {name: float(np.ravel(attributes[name])[0]) for name in names if name in attributes}
 
 
-def _cf_times(values: np.ndarray, attributes: Mapping[str, Any]) -> tuple[Int64Array, str] | None:
-    """Times by the conventions of netCDF: "minutes since 2010-08-26 00:00"."""
-    calendar, units = (
-        text.decode() if isinstance(text, bytes) else str(text)
-        for text in (attributes.get("calendar", "standard"), attributes.get("units", ""))
-    )
-    match = _CF_UNITS.fullmatch(units.strip())
-    if match is None or calendar not in _CF_CALENDARS or values.dtype.kind not in "iuf":
-        return None
-    nanoseconds = next(n for names, n in _CF_NANOSECONDS if match[1].lower() in names)
-    try:
-        start = datetime.fromisoformat(match[2].replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    start = start if start.tzinfo else start.replace(tzinfo=UTC)
-    begin = round((start - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
-    if values.dtype.kind == "f":
-        # Fractions of days are no whole microseconds; milliseconds are what is meant.
-        since = 1000 * np.rint(values.astype(np.float64) * (nanoseconds / 10**6)).astype(np.int64)
-    elif nanoseconds < 1000:
-        since = values.astype(np.int64) // 1000
-    else:
-        since = values.astype(np.int64) * (nanoseconds // 1000)
-    microseconds = since + begin
-    unit = coarsest_unit([microseconds], None)
-    return microseconds // (10**6 // TIME_UNITS[unit]), unit
+def _plain_numbers(values: np.ndarray) -> tuple[Times | None, str]:
+    """Values of a time dimension that do not say what they count, as numbers of frames.
+
+    Returns:
+        None where they are not whole and increasing, and what is lost by that, if anything.
+    """
+    if values.dtype.kind not in "iuf":
+        return None, f"are {values.dtype.name}"
+    differences = np.diff(values.astype(np.float64))
+    # An array of a dimension that has no values is there, and zero.
+    if not differences.any():
+        return None, ""
+    if values.dtype.kind != "f" and (differences > 0).all():
+        return Times(values.astype(np.int64), None), ""
+    if np.allclose(differences, differences[0], rtol=1e-3, atol=0):
+        return None, ""
+    return None, "are uneven and have no units such as 'seconds since 2000-01-01'"
 
 
 def _needs_plugin(dataset: Any) -> bool:

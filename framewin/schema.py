@@ -96,6 +96,8 @@ class ClipTable:
     """Difference between the numbers of neighbouring frames of a segment."""
     time_unit: str | None = None
     """Where frame numbers are time stamps: which of `TIME_UNITS` they count since 1970, UTC."""
+    uneven: Int64Array | None = None
+    """Frame number of each row, (num_frames,), where not all in a segment are `step` apart."""
 
     def __post_init__(self) -> None:
         starts = (("clip", self.clip_starts), ("segment", self.segment_starts))
@@ -110,6 +112,8 @@ class ClipTable:
             raise ValueError("clip names must be unique")
         if len(self.first_numbers) != len(self.segment_starts):
             raise ValueError("each segment needs one first frame number")
+        if self.uneven is not None and self.uneven.shape != (self.num_frames,):
+            raise ValueError(f"{self.uneven.shape} frame numbers for {self.num_frames} frames")
         if not np.isin(self.clip_starts, self.segment_starts).all():
             raise ValueError("each clip must start a segment")
         if self.step < 1:
@@ -126,6 +130,7 @@ class ClipTable:
         *,
         step: int | None = None,
         time_unit: str | None = None,
+        tolerance: int = 0,
     ) -> ClipTable:
         """Find the segments of clips whose frame numbers are known.
 
@@ -133,20 +138,25 @@ class ClipTable:
             names: One per clip.
             numbers: One increasing sequence of frame numbers per clip, none empty.
             step: Difference between neighbouring frames. By default the most frequent
-                difference over all clips, the smallest one of several; 1 where no clip has
-                two frames.
+                difference over all clips, the smallest one of several; with a tolerance, their
+                median; 1 where no clip has two frames.
             time_unit: Where the numbers are time stamps, their unit.
+            tolerance: By how much the difference of neighbours in a segment may miss the step; at
+                most just under half a step, so that no frame can be missing between them.
         """
         clips = [np.asarray(clip, dtype=np.int64) for clip in numbers]
         clip_starts = np.cumsum([0, *(len(clip) for clip in clips)], dtype=np.int64)
         differences = [np.diff(clip) for clip in clips]
         if step is None:
-            step = most_frequent(np.concatenate(differences))
+            step = (median if tolerance else most_frequent)(np.concatenate(differences))
+        tolerance = min(tolerance, (step - 1) // 2)
         all_numbers = np.concatenate(clips)
         is_start = np.zeros(len(all_numbers), dtype=bool)
         is_start[clip_starts[:-1]] = True
-        is_start[1:] |= np.diff(all_numbers) != step
+        misses = np.abs(np.diff(all_numbers) - step)
+        is_start[1:] |= misses > tolerance
         segment_starts = np.flatnonzero(is_start).astype(np.int64)
+        uneven = bool((misses[~is_start[1:]] > 0).any())
         return cls(
             names=tuple(names),
             clip_starts=clip_starts[:-1],
@@ -155,6 +165,7 @@ class ClipTable:
             num_frames=len(all_numbers),
             step=step,
             time_unit=time_unit,
+            uneven=all_numbers if uneven else None,
         )
 
     @property
@@ -178,6 +189,8 @@ class ClipTable:
 
     def frame_numbers(self, rows: Int64Array) -> Int64Array:
         """True frame number of each row, same shape as `rows`."""
+        if self.uneven is not None:
+            return self.uneven[rows]
         segments = np.searchsorted(self.segment_starts, rows, side="right") - 1
         return self.first_numbers[segments] + self.step * (rows - self.segment_starts[segments])
 
@@ -262,6 +275,13 @@ def coarsest_unit(microseconds: Iterable[Int64Array], step: int | None) -> str:
     for stamps in [*microseconds, np.array([step or 0])]:
         exact = {unit for unit in exact if not (stamps % (10**6 // TIME_UNITS[unit])).any()}
     return min(exact, key=lambda unit: TIME_UNITS[unit])
+
+
+def median(differences: Int64Array) -> int:
+    """The middle value, the smaller one of two; 1 of none."""
+    if len(differences) == 0:
+        return 1
+    return int(np.partition(differences, (len(differences) - 1) // 2)[(len(differences) - 1) // 2])
 
 
 def most_frequent(differences: Int64Array) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -386,12 +387,13 @@ def test_times_number_the_frames(
 
 
 def test_times_that_say_nothing(tmp_path: Path) -> None:
-    """Without units, of another calendar or of another length they do not number frames."""
-    for name, attributes, count in (
-        ("plain", {}, T),
-        ("noleap", {"units": "days since 2000-01-01", "calendar": "noleap"}, T),
-        ("words", {"units": "days since the flood"}, T),
-        ("short", {"units": "days since 2000-01-01"}, T - 1),
+    """Where they cannot be read, or are of another length, frames are counted, and it is said."""
+    for name, attributes, count, said in (
+        ("words", {"units": "days since the flood"}, T, "reference time of 'days since the flood'"),
+        ("lunar", {"units": "days since 2000-01-01", "calendar": "lunar"}, T, "calendar 'lunar'"),
+        ("moons", {"units": "moons since 2000-01-01"}, T, "'moons since 2000-01-01' in the"),
+        ("filled", {"units": "days since 2000-01-01", "_FillValue": 3}, T, "frame 1 has no time"),
+        ("short", {"units": "days since 2000-01-01"}, T - 1, ""),
     ):
         path = tmp_path / f"{name}.h5"
         with h5py.File(path, "w") as file:
@@ -401,8 +403,11 @@ def test_times_that_say_nothing(tmp_path: Path) -> None:
             file["time"].make_scale("time")
             if count == T:
                 file["data"].dims[0].attach_scale(file["time"])
-        ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="data")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="data")
         assert (ds.clips.time_unit, ds.clips.step) == (None, 1)
+        assert [said in str(warning.message) for warning in caught] == [True] * bool(said)
 
 
 class Unknown(numcodecs.abc.Codec):

@@ -20,6 +20,7 @@ from framewin import (
     SourceError,
     StoreError,
     convert,
+    verify,
 )
 from framewin.conversion.plan import check_formats, plan_conversion
 from framewin.conversion.run import run
@@ -359,3 +360,23 @@ def test_bad_arguments_are_named(make_clips: MakeClips, tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             convert(source, tmp_path / "clips.zarr", **options)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+def test_uneven_steps_within_a_tolerance(tmp_path: Path, suffix: str) -> None:
+    """True stamps are kept, windows cross no lost frame, and the report says how to allow it."""
+    stamps = [1_467_394_337_801_095_936]
+    for step in (20_000_000, 19_100_000, 20_900_000, 100_000_000, 20_000_100, 19_999_900):
+        stamps.append(stamps[-1] + step)
+    write_frames(tmp_path / "s", {f"{n}.png": make_frame(0, k) for k, n in enumerate(stamps)})
+    hint = convert(tmp_path / "s", tmp_path / "no.zarr").hint
+    assert (hint or "").endswith("apart; allow it by step_tolerance=900000")
+    store = tmp_path / f"s.{suffix}"
+    report = convert(tmp_path / "s", store, step_tolerance=900_000)
+    assert (report.step, report.hint, len(report.gaps)) == (20_000_000, None, 1)
+    convert(store, tmp_path / f"again.{suffix}")
+    for path in (store, tmp_path / f"again.{suffix}"):
+        ds = FrameWindowDataset(path, input_frames=2, predict_frames=1)
+        numbers = [ds.window(k).input_frame_numbers for k in range(len(ds))]
+        assert numbers == [tuple(stamps[k : k + 2]) for k in (0, 1, 4)]
+        assert verify(path, full=True).damage == []

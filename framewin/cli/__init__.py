@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import framewin
 from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.fetch import fetch
+from framewin.cli.output import in_flags
 from framewin.cli.plan import plan
 from framewin.cli.predict import predict
 from framewin.cli.show import show
@@ -26,7 +28,25 @@ from framewin.cli.stores import info, verify
 from framewin.cli.train import train
 from framewin.errors import FramewinError
 
+
+class _Commands(TyperGroup):
+    """Commands whose errors speak of flags where the library speaks of arguments."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (FramewinError, typer.BadParameter) as exc:
+            command = self.commands[ctx.invoked_subcommand]
+            names = {str(option.name) for option in command.params}
+            if isinstance(exc, typer.BadParameter):
+                exc.message = in_flags(exc.message, names)
+            else:
+                exc.args = (in_flags(str(exc), names), *exc.args[1:])
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from framewin.cli.output import SHOWN, print_rows, show_progress, size_text, some, usage_errors
+from framewin.cli.output import (
+    SHOWN,
+    in_flags,
+    print_rows,
+    show_progress,
+    size_text,
+    some,
+    usage_errors,
+)
 from framewin.errors import SourceError
 
 if TYPE_CHECKING:
@@ -101,6 +109,9 @@ def convert(
     step: Annotated[
         str | None, typer.Option(help="Between frames: a number, or 5min; by default the usual.")
     ] = None,
+    step_tolerance: Annotated[
+        str | None, typer.Option(help="By how much steps may differ: a number, or 2ms; else 0.")
+    ] = None,
     palette: Annotated[
         _Palette, typer.Option(help="Store colours, or keep indices as values.")
     ] = _Palette.color,
@@ -174,6 +185,7 @@ def convert(
             include=tuple(include or ()),
             exclude=tuple(exclude or ()),
             step=step,
+            step_tolerance=step_tolerance,
             palette=palette.value,
             mode=mode.value,
             drop_alpha=drop_alpha,
@@ -307,10 +319,17 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         ("bytes in", size_text(audit.bytes_in)),
         ("bytes out", f"{size_text(audit.bytes_out)} at most"),
         ("skipped", _skipped(audit.skipped)),
+        *_hint_rows(audit.hint),
     ]
     if audit.damaged:
         rows.append(("damaged", f"{len(audit.damaged)} left out: {audit.damaged[0]}"))
     return rows
+
+
+def _hint_rows(hint: str | None) -> list[tuple[str, str]]:
+    from framewin.conversion.settings import ConvertOptions
+
+    return [("windows", in_flags(hint, ConvertOptions.__annotations__))] if hint else []
 
 
 def _counted(clips: list[ClipAudit], name: str) -> str:
@@ -336,6 +355,8 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("bytes out", f"{size_text(report.bytes_out)}, {_layout(report)}"),
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
+        *[("not applied", "; ".join(report.notes))] * bool(report.notes),
+        *_hint_rows(report.hint),
     ]
     if report.damaged:
         rows.append(("damaged", f"{len(report.damaged)} left out"))

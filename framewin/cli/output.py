@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0
 SHOWN = 5
+# After a blank or a bracket, for a path may hold such text, too.
+_ARGUMENT = re.compile(r"(?<=[ (])([a-z_]+)=((?:'[^']*'|[^ ,;)']+)?)")
 BYTES = "bytes"
 """A unit of progress that is shown in kB, MB and GB."""
 
@@ -51,6 +54,22 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None
+
+
+def in_flags(text: str, arguments: Collection[str]) -> str:
+    """A message of the library that speaks of its arguments as flags of the command line.
+
+    >>> in_flags("try step=2, where='x' or drop_alpha=True", {"step", "drop_alpha"})
+    "try --step 2, where='x' or --drop-alpha"
+    """
+
+    def translated(match: re.Match[str]) -> str:
+        if match[1] not in arguments:
+            return match[0]
+        value = "" if match[2] == "True" else match[2]
+        return f"--{match[1].replace('_', '-')} {value}".rstrip()
+
+    return _ARGUMENT.sub(translated, text)
 
 
 @contextmanager

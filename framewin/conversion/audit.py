@@ -7,12 +7,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from framewin.conversion.clips import Clip, FileClip, unreadable
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
 from framewin.errors import FrameFormatError, SourceError
-from framewin.schema import TIME_UNITS, Gap, Progress, shown_number
+from framewin.schema import TIME_UNITS, ClipTable, Gap, Progress, median, shown_number
 from framewin.sources import frame_decoder
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped
@@ -82,6 +84,8 @@ class Audit:
     damaged: list[str]
     """Frames that would be left out as far as headers tell."""
     settings: dict[str, Any]
+    hint: str | None
+    """What to try where the frames give hardly any window."""
 
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -126,6 +130,7 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
         problems=[*damaged, *problems] if stops else problems,
         damaged=[] if stops else damaged,
         settings=dict(plan.settings.as_json()),
+        hint=window_hint(plan.meta.clips),
     )
 
 
@@ -143,7 +148,36 @@ def shown_step(step: int, time_unit: str | None) -> str:
     return f"{step} {time_unit}"
 
 
-def audit_gap(gap: Gap, step: int, time_unit: str | None) -> GapAudit:
+def window_hint(clips: ClipTable) -> str | None:
+    """What to try where most frames have no neighbour that a window could hold, too."""
+    lengths = clips.segment_lengths
+    if lengths.max() > 1 and 2 * len(lengths) <= clips.num_frames + 1:
+        return None
+    if len(clips.names) == clips.num_frames:
+        return (
+            "none of 1 + 1 frames, for every clip has a single frame; put the frames of a clip "
+            "into one folder, or name it by the group (?P<clip>...) of frame_regex="
+        )
+    rows = np.setdiff1d(np.arange(1, clips.num_frames), clips.clip_starts)
+    differences = clips.frame_numbers(rows) - clips.frame_numbers(rows - 1)
+    step = median(differences)
+    near = differences[2 * np.abs(differences - step) < step]
+    miss = int(np.abs(near - step).max())
+    found = f"hardly any, for {clips.num_frames:,} frames lie in {len(lengths):,} runs"
+    if not miss or 2 * len(near) < len(differences):
+        return f"{found}; their distances vary, and step= says which is the right one"
+    # Two digits are as good as more.
+    digit = 10 ** max(0, len(str(miss)) - 2)
+    tolerance = min(-(-miss // digit) * digit, (step - 1) // 2)
+    unit = clips.time_unit or ""
+    given = f"'{tolerance}{unit}'" if unit else str(tolerance)
+    return (
+        f"{found}: they are unevenly spaced, {near.min()}{unit} to {near.max()}{unit} apart; allow "
+        f"it by step_tolerance={given}"
+    )
+
+
+def audit_gap(gap: Gap, step: int, time_unit: str | None, tolerance: int = 0) -> GapAudit:
     """What a gap leaves out, and how many frames that is.
 
     >>> audit_gap(Gap("a", 4, 7), 1, None)
@@ -153,12 +187,13 @@ def audit_gap(gap: Gap, step: int, time_unit: str | None) -> GapAudit:
     """
     before, after = (shown_number(n, time_unit) for n in (gap.before, gap.after))
     difference = gap.after - gap.before
-    if difference % step:
+    steps = (difference + step // 2) // step
+    if abs(difference - steps * step) > tolerance:
         return GapAudit(before, after, 0, f"irregular: {before} -> {after}")
-    first, last = gap.before + step, gap.after - step
+    first, last = gap.before + step, gap.before + (steps - 1) * step
     ends = dict.fromkeys(shown_number(n, time_unit) for n in (first, last))
     missing = ("-" if time_unit is None else " to ").join(ends)
-    return GapAudit(before, after, difference // step - 1, missing)
+    return GapAudit(before, after, steps - 1, missing)
 
 
 def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
@@ -174,7 +209,7 @@ def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
             last_number=shown_number(int(clip.numbers[-1]), table.time_unit),
         )
     for gap in table.gaps():
-        results[gap.clip].gaps.append(audit_gap(gap, table.step, table.time_unit))
+        results[gap.clip].gaps.append(audit_gap(gap, table.step, table.time_unit, plan.tolerance))
     return list(results.values())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
-from framewin.schema import Int64Array
+from framewin.schema import TIME_UNITS, Int64Array
 from framewin.sources import (
     CLIP_SUFFIXES,
     USUAL_CLIP_SUFFIXES,
@@ -112,6 +112,10 @@ def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool)
             for file in _as_files(listed, source, names):
                 _add_file(found, file, options, gaps=gaps)
     found.clips = _with_common_step(found.clips)
+    found.infos = [
+        clip.info if isinstance(clip, FileClip) else info
+        for clip, info in zip(found.clips, found.infos, strict=True)
+    ]
     return found
 
 
@@ -228,8 +232,12 @@ def _add_file(
 def _with_common_step(clips: list[Clip]) -> list[Clip]:
     """Stretch the numbers of files whose usual steps differ, for a store has but one step.
 
-    That is so where the frame rate of one varies: its numbers are time stamps in ticks.
+    That is so where the frame rate of one varies: its numbers are time stamps in ticks. Times
+    since 1970 stay what they are, in the finest of their units.
     """
+    timed = [c for c in clips if isinstance(c, FileClip) and c.info.time_unit is not None]
+    if timed and len(timed) == len(clips):
+        return _in_common_unit(timed)
     steps = {clip.info.step for clip in clips if isinstance(clip, FileClip)}
     common = math.lcm(*steps) if steps else 1
     if len(steps) < 2:
@@ -245,3 +253,14 @@ def _with_common_step(clips: list[Clip]) -> list[Clip]:
         else clip
         for clip in clips
     ]
+
+
+def _in_common_unit(clips: list[FileClip]) -> list[Clip]:
+    units = {clip.info.time_unit or "s" for clip in clips}
+    finest = max(units, key=lambda unit: TIME_UNITS[unit])
+    found: list[Clip] = []
+    for clip in clips:
+        factor = TIME_UNITS[finest] // TIME_UNITS[clip.info.time_unit or "s"]
+        info = replace(clip.info, time_unit=finest, tolerance=clip.info.tolerance * factor)
+        found.append(replace(clip, info=info, numbers=clip.numbers * factor))
+    return found

@@ -29,7 +29,7 @@ from framewin.remote import Location, location, refuse_url
 from framewin.schema import ClipTable, FrameFormat, Progress, StoreMeta
 from framewin.sources import is_clip_path
 from framewin.sources.info import FileInfo
-from framewin.sources.listing import Listing, Skipped, list_frames
+from framewin.sources.listing import Listing, Skipped, list_frames, stated_steps
 from framewin.stores import durable, format_module, format_of
 from framewin.stores.codecs import Layout
 
@@ -70,6 +70,10 @@ class ConversionPlan:
     """The module that writes it."""
     needed_bytes: int
     """Disk space that the store takes at most."""
+    tolerance: int = 0
+    """By how much differences of neighbouring frame numbers may miss the step."""
+    notes: tuple[str, ...] = ()
+    """What is present in the first file of a clip but not applied."""
     first_path: str = ""
     """Of a part of a plan, path of the whole plan's first frame, which all must be like."""
     alpha: str = "straight"
@@ -342,6 +346,10 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
             "convert them into stores of their own"
         )
     time_unit = listing.time_unit or next(iter(units), None)
+    step, tolerance = listing.step, listing.tolerance
+    if all(isinstance(clip, FileClip) for clip in found.clips):
+        step, tolerance = stated_steps(draft.settings.list_rule, time_unit)
+    tolerance = max([tolerance, *(info.tolerance for info in found.infos)])
     if found.infos:
         first = found.infos[0]
         nodata = first.nodata if draft.nodata_in_files else draft.target.nodata
@@ -351,7 +359,9 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
     packings = [dict(info.packing) for info in found.infos]
     if packings and packings[0] and all(packing == packings[0] for packing in packings):
         extra["packing"] = packings[0]
-    plan = _plan(draft, found.clips, formats, step=listing.step, time_unit=time_unit, extra=extra)
+    notes = tuple(dict.fromkeys(note for info in found.infos for note in info.notes))
+    draft = replace(draft, tolerance=tolerance, notes=notes)
+    plan = _plan(draft, found.clips, formats, step=step, time_unit=time_unit, extra=extra)
     for clip, info in zip(found.clips, found.infos, strict=True):
         check_meaning(plan, info, clip.paths(0, 1)[0])
     return plan
@@ -377,6 +387,7 @@ def _plan(
         [clip.numbers for clip in clips],
         step=step,
         time_unit=time_unit,
+        tolerance=draft.tolerance,
     )
     _check_step(draft, table)
     kept = {key: draft.meta.conversion[key] for key in _EXTRAS if key in draft.meta.conversion}
@@ -417,8 +428,8 @@ def _check_step(draft: ConversionPlan, table: ClipTable) -> None:
     alone = len(table.segment_starts) == table.num_frames > len(table.names)
     if stated is not None and alone:
         raise SourceError(
-            f"{draft.source} has no two frames that are {stated} apart; leave --step out, or use "
-            "frame_step for every so manieth frame of a window"
+            f"{draft.source} has no two frames that are {stated} apart; leave step= out, allow for "
+            "uneven steps by step_tolerance=, or take every n-th frame of a window by frame_step"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from framewin.conversion.audit import window_hint
 from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twice
 from framewin.conversion.clips import Damaged, FileClip
 from framewin.conversion.cluster import ClusterCrew, Pool
@@ -66,6 +67,10 @@ class ConvertReport:
     """Of the store."""
     layout: Layout
     """How the frames lie in the store."""
+    notes: tuple[str, ...]
+    """What is present in the first file of a clip but not applied."""
+    hint: str | None
+    """What to try where the frames give hardly any window."""
     resumed_frames: int
     """Frames that an interrupted conversion had left, and that were not converted again."""
     seconds: float
@@ -209,6 +214,8 @@ def run(
         bytes_in=job.bytes_in,
         bytes_out=durable.tree_bytes(plan.dest),
         layout=job.writer.layout,
+        notes=plan.notes,
+        hint=window_hint(plan.meta.clips),
         resumed_frames=job.resumed_frames,
         seconds=time.perf_counter() - started,
     )

@@ -26,6 +26,7 @@ class ConvertOptions(TypedDict, total=False):
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     step: int | str | None
+    step_tolerance: int | str | None
     palette: Literal["color", "index"]
     mode: Literal["keep", "gray", "rgb"]
     drop_alpha: bool
@@ -57,6 +58,9 @@ class ConvertSettings:
     """Globs of which a path below the source must match none."""
     step: int | str | None = None
     """Difference of neighbouring frame numbers, or a time such as "5min"."""
+    step_tolerance: int | str | None = None
+    """By how much differences may miss the step, below half of it; like `step`. The step is by
+    default the median of the differences then."""
     palette: str = "color"
     """`"color"`, or `"index"` to keep palette indices as values."""
     mode: str = "keep"
@@ -100,8 +104,9 @@ class ConvertSettings:
             object.__setattr__(self, name, (globs,) if isinstance(globs, str) else tuple(globs))
         self._check_numbers()
         NameRule(self.frame_regex, self.time_format)
-        if self.step is not None:
-            parse_step(self.step)
+        for name in ("step", "step_tolerance"):
+            if getattr(self, name) is not None:
+                parse_step(getattr(self, name), name)
 
     def _check_numbers(self) -> None:
         if self.drop_alpha and self.background is not None:
@@ -129,7 +134,7 @@ class ConvertSettings:
     def list_rule(self) -> ListRule:
         """How files are found and named."""
         names = NameRule(self.frame_regex, self.time_format)
-        return ListRule(names, self.include, self.exclude, self.step)
+        return ListRule(names, self.include, self.exclude, self.step, self.step_tolerance)
 
     @property
     def read_options(self) -> ReadOptions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -79,11 +80,12 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         form,
         (Path(path).suffix[1:].upper() + " array") if settings is None else STORE_KIND,
         f"{form.channels} channels of {form.dtype}",
-        tuple(f"{name} {value:g}" for name, value in source.info.packing.items()),
+        (*(f"{name} {value:g}" for name, value in source.info.packing.items()), *source.notes),
         is_clip="t" in source.axes,
         frames=source.num_frames,
         numbers=clips.frame_numbers(np.arange(source.num_frames)),
         step=clips.step,
+        tolerance=_tolerance(clips),
         parts=_parts(clips) if several or settings is not None else (),
         time_unit=clips.time_unit,
         nodata=None if nodata is None else float(nodata),
@@ -114,16 +116,29 @@ def _open(path: str, options: ReadOptions) -> FrameArray:
 
 def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:
     """The clips of a store that framewin wrote."""
-    names, starts, numbers = (
+    names, starts, segments, numbers = (
         source.found.sibling(name, source.num_frames)
-        for name in ("clips/name", "clips/start_row", "frame_number")
+        for name in ("clips/name", "clips/start_row", "segments/start_row", "frame_number")
     )
-    return ClipTable.from_frame_numbers(
-        [str(name) for name in names],
-        np.split(numbers, starts[1:]),
+    found = ClipTable(
+        tuple(str(name) for name in names),
+        starts,
+        segments,
+        numbers[segments],
+        source.num_frames,
         step=settings["step"],
         time_unit=settings["time_unit"],
     )
+    even = np.array_equal(found.frame_numbers(np.arange(source.num_frames)), numbers)
+    return found if even else replace(found, uneven=numbers)
+
+
+def _tolerance(clips: ClipTable) -> int:
+    """How far neighbours in a segment are from the step."""
+    if clips.uneven is None:
+        return 0
+    misses = np.abs(np.diff(clips.uneven) - clips.step)
+    return int(np.delete(misses, clips.segment_starts[1:] - 1).max(initial=0))
 
 
 def _parts(clips: ClipTable) -> tuple[ClipPart, ...]:

@@ -89,6 +89,8 @@ class FileInfo:
     """Time from one frame to the next of a video, in seconds, as a fraction."""
     parts: tuple[ClipPart, ...] = ()
     """The clips of a file that holds several, and names them; they cover its frames."""
+    tolerance: int = 0
+    """By how much differences of neighbouring `numbers` may miss the step."""
     time_unit: str | None = None
     """Where `numbers` are time stamps: the unit they count since 1970, UTC."""
     nodata: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -85,6 +86,8 @@ class ListRule:
     """Globs of paths below the source, of which it must match none."""
     step: int | str | None = None
     """Difference of neighbouring frame numbers, or a time such as "5min"."""
+    step_tolerance: int | str | None = None
+    """By how much differences may miss the step; like `step`."""
 
     def chosen(self) -> Callable[[str], bool]:
         """A test of paths below the source."""
@@ -104,6 +107,8 @@ class Listing:
     """Reason to what was passed over for it."""
     step: int | None = None
     """As it was stated, in the unit of the numbers."""
+    tolerance: int = 0
+    """Likewise."""
     time_unit: str | None = None
     """Where the numbers are time stamps, their unit."""
     places: int = 0
@@ -181,7 +186,7 @@ def _listing(
             frames.append((relative, single))
     streams = _streams(scan, frames, rule.names, probe, files)
     with_common_places([stream for _, _, stream in streams])
-    step, time_unit = _in_one_unit([stream for _, _, stream in streams], rule)
+    step, tolerance, time_unit = _in_one_unit([stream for _, _, stream in streams], rule)
     own_name = _own_name(scan.source, [relative for relative, _ in folders])
     placed: list[tuple[str, ListedClip | ListedFile]] = []
     for relative, folder, stream in streams:
@@ -191,7 +196,7 @@ def _listing(
     placed.sort(key=_place)
     places = max((stream.places for _, _, stream in streams), default=0)
     clips = _unique([clip for _, clip in placed])
-    return Listing(clips, scan.skipped, step, time_unit, places)
+    return Listing(clips, scan.skipped, step, tolerance, time_unit, places)
 
 
 def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]:
@@ -258,20 +263,41 @@ def _nameless(stream: Stream) -> Stream:
     return stream
 
 
-def _in_one_unit(streams: Sequence[Stream], rule: ListRule) -> tuple[int | None, str | None]:
-    """The stated step and the time unit, to which the streams' time stamps are brought."""
-    step, is_duration = parse_step(rule.step) if rule.step is not None else (None, False)
+def _in_one_unit(streams: Sequence[Stream], rule: ListRule) -> tuple[int | None, int, str | None]:
+    """The stated step, its tolerance and the time unit, to which time stamps are brought."""
     times = rule.names.reads_times and bool(streams)
-    if step is not None and is_duration != times:
-        expected = "a time such as 5min" if times else "a number, for names are not read as times"
-        raise SourceError(f"--step {rule.step} does not fit; expected {expected}")
     if not times:
-        return step, None
-    unit = coarsest_unit([stream.numbers for stream in streams], step)
+        step, tolerance = stated_steps(rule, None) if streams else (None, 0)
+        return step, tolerance, None
+    step, tolerance = stated_steps(rule, "us")
+    unit = coarsest_unit([stream.numbers for stream in streams], math.gcd(step or 0, tolerance))
     factor = 10**6 // TIME_UNITS[unit]
     for stream in streams:
         stream.numbers = stream.numbers // factor
-    return None if step is None else step // factor, unit
+    return None if step is None else step // factor, tolerance // factor, unit
+
+
+def stated_steps(rule: ListRule, time_unit: str | None) -> tuple[int | None, int]:
+    """The stated step and its tolerance, 0 by default, in the unit of the numbers.
+
+    Raises:
+        SourceError: A time for numbers that are no times, or the reverse, or a finer one than
+            their unit.
+    """
+    found = []
+    for name in ("step", "step_tolerance"):
+        given = getattr(rule, name)
+        value, is_duration = (
+            (0, time_unit is not None) if given is None else parse_step(given, name)
+        )
+        factor = 10**6 // TIME_UNITS[time_unit] if time_unit else 1
+        if is_duration != (time_unit is not None) or value % factor:
+            expected = "a number, for names are not read as times"
+            if time_unit:
+                expected = f"a time such as 5min, in whole {time_unit}"
+            raise SourceError(f"{name}={given!r} does not fit; expected {expected}")
+        found.append(value // factor)
+    return found[0] or None, found[1]
 
 
 def _walk(scan: _Scan) -> Iterator[tuple[str, list[str]]]:

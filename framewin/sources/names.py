@@ -37,7 +37,8 @@ _DECIMAL = re.compile(r"(-?[0-9]+)(?:[.,]([0-9]+))?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)")
 _BEFORE_FRACTION = re.compile(r"[0-9]+[.,]\Z")
 _SEPARATORS = "-_. "
-_INT64_DIGITS = 18
+_INT64_DIGITS = 19
+_MOST = 2**63 - 1
 _LONG_STREAM = 10
 _SAMPLE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -213,8 +214,8 @@ def with_common_places(streams: Sequence[Stream]) -> None:
         stream.places = most
 
 
-def parse_step(step: int | str) -> tuple[int, bool]:
-    """A step as a number of frames, or as microseconds and True.
+def parse_step(step: int | str, name: str = "step") -> tuple[int, bool]:
+    """A step as a number of frames, or as microseconds and True; `name` is for errors.
 
     >>> parse_step("5min"), parse_step("2"), parse_step(3)
     ((300000000, True), (2, False), (3, False))
@@ -227,9 +228,11 @@ def parse_step(step: int | str) -> tuple[int, bool]:
         value, is_duration = round(float(duration[1]) * MICROSECONDS[duration[2]]), True
     else:
         units = ", ".join(MICROSECONDS)
-        raise ValueError(f"step must be a number, or a time in {units} such as 5min; got {step!r}")
+        raise ValueError(
+            f"{name} must be a number, or a time in {units} such as 5min; got {step!r}"
+        )
     if value < 1:
-        raise ValueError(f"step must be above 0, got {step!r}")
+        raise ValueError(f"{name} must be above 0, got {step!r}")
     return value, is_duration
 
 
@@ -432,10 +435,10 @@ def _microseconds(
 
 
 def _int64(digits: str, name: str, show: Callable[[str], str]) -> int:
-    if len(digits) > _INT64_DIGITS and len(digits.lstrip("0")) > _INT64_DIGITS:
+    if len(digits) >= _INT64_DIGITS and abs(int(digits)) > _MOST:
         raise SourceError(
-            f"{show(name)} has a frame number of more than {_INT64_DIGITS} digits; say which "
-            "digits count by --frame-regex '(?P<frame>[0-9]{1,18})'"
+            f"{show(name)} has a frame number above {_MOST:,}; say which digits count by "
+            "frame_regex='(?P<frame>[0-9]{1,18})'"
         )
     return int(digits)
 

@@ -7,6 +7,7 @@ like a raw store; any other is read through its own library, chunk by chunk.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class ArrayStore:
         clips = clip_table(
             source, clip_ids=clip_ids, clip_starts=clip_starts, frame_numbers=frame_numbers
         )
+        for note in source.notes:
+            warnings.warn(f"{path}: not applied: {note}", stacklevel=4)
         stated = source.nodata if nodata is None else nodata
         self.meta = StoreMeta(source.frame_format, clips, stated)
         if not allow_missing_chunks:

@@ -4,6 +4,7 @@
     per frame     clip, frame_number, source_file: coordinates along time
     clips/        name, start_row                  one entry per clip
     segments/     start_row, first_number          one entry per run without a gap
+    uneven/       frame_number                     of each frame, where a step had a tolerance
     chunks/       crc32c, and of compressed chunks offset and nbytes
     statistics/   mean, motion, nodata             of each frame, where they were asked for
 
@@ -105,10 +106,13 @@ def time_attributes(meta: StoreMeta) -> dict[str, str]:
 def tables(meta: StoreMeta) -> Tables:
     """The tables of a store but for its chunks."""
     clips = meta.clips
-    return {
+    found: Tables = {
         "clips": {"name": np.array(clips.names, _STRING), "start_row": clips.clip_starts},
         "segments": {"start_row": clips.segment_starts, "first_number": clips.first_numbers},
     }
+    if clips.uneven is not None:
+        found["uneven"] = {"frame_number": clips.uneven}
+    return found
 
 
 def coordinate_chunk(num_frames: int) -> int:
@@ -254,6 +258,7 @@ def identity(
         meta.clips.clip_starts,
         meta.clips.segment_starts,
         meta.clips.first_numbers,
+        *(() if meta.clips.uneven is None else (meta.clips.uneven,)),
         *(chunks[name] for name in sorted(chunks)),
     ):
         little = column.dtype.newbyteorder("<")
@@ -287,6 +292,7 @@ def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, n
             num_frames=num_frames,
             step=int(settings["step"]),
             time_unit=settings["time_unit"],
+            uneven=columns.get("uneven/frame_number"),
         ),
         conversion=settings["conversion"],
         nodata=None if nodata is None else float(nodata),
