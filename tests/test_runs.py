@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -429,13 +430,14 @@ def test_a_checkpoint_of_before_waiting_was_measured(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_resumed(finished: Path, run: Path) -> None:
-    """A finished run, one without a checkpoint, and one whose checkpoint is another's."""
+    """A finished run, one that lost its checkpoint, and one whose checkpoint is another's."""
     from framewin.forecast.checkpoints import TrainProgress, load_checkpoint, save_checkpoint
     from framewin.forecast.train import resume
 
     with pytest.raises(TrainingError, match="run is finished, so there is nothing to resume"):
         resume(finished / "run")
-    with pytest.raises(TrainingError, match="run had not begun to train; remove it and train ag"):
+    (run / "history.csv").touch()
+    with pytest.raises(TrainingError, match=re.escape("run has lost its checkpoint.npz; train ag")):
         resume(run)
     path = run / "checkpoint.npz"
     save_checkpoint(path, TrainProgress(epoch=3), {"model": [np.zeros(3, np.float32)]})
@@ -502,6 +504,79 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert [row.rsplit(",", 2)[0] for row in history.splitlines()] == [
         row.rsplit(",", 2)[0] for row in again.splitlines()
     ]
+
+
+def test_a_resume_before_a_small_last_batch(tmp_path: Path) -> None:
+    """Regression: its graph was made anew where a whole training had one, and the last bits of
+    the weights differed."""
+    from framewin.forecast.fitting import Fit
+    from framewin.forecast.train import resume, train
+
+    # Six training windows, in batches of four and two.
+    store = moving_store(tmp_path, clips=3, frames=10)
+    settings = replace(SETTINGS, epochs=3, deterministic=True, checkpoint_minutes=0.0)
+    train(store, tmp_path / "whole", settings, say=print)
+    steps, save = [0], Fit._save
+
+    def killed(fit: Fit) -> None:
+        save(fit)
+        steps[0] += 1
+        # Saved before training, after each step and each epoch; this is in the second epoch.
+        if steps[0] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fit, "_save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(store, tmp_path / "killed", settings, say=print)
+    lines: list[str] = []
+    resume(tmp_path / "killed", say=lines.append)
+    assert lines[0] == "resumed in epoch 2, step 1"
+    assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["run.json", "model.weights.h5", "checkpoint.npz", "metrics.json"])
+def test_a_full_disk_ends_a_training_in_one_line(
+    name: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: h5py ended the process. What was written before stays, and is resumed."""
+    from framewin.forecast.train import resume, train
+
+    store, run = finished / "moving.zarr", tmp_path / "run"
+
+    def full(operation: str, path: Path) -> None:
+        if operation == "write" and path.name == f"{name}.new":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("framewin.stores.durable.failpoint", full)
+        with pytest.raises(StoreError) as caught:
+            train(store, run, replace(SETTINGS, epochs=1), say=print)
+    if name == "run.json":
+        assert str(caught.value) == f"{run} cannot be written: No space left on device"
+        assert not run.exists()
+        return
+    assert str(caught.value) == (
+        f"{run}: No space left on device; when that is mended, go on with framewin train "
+        f"--resume {run}"
+    )
+    assert not list(run.glob("*.new"))
+    message = f"{run} exists already; go on with framewin train --resume {run} or choose another"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        train(store, run, SETTINGS, say=print)
+    assert resume(run, say=print).epochs == 1
+    assert weights_of(run) == weights_of(finished / "run")
+
+
+def test_one_process_trains_a_run(finished: Path, run: Path) -> None:
+    """Regression: two that resumed one run wrote its files by turns."""
+    from framewin.forecast.train import resume
+    from framewin.stores import durable
+
+    message = f"{run} is in use by another process; wait for it or choose another name"
+    with durable.locked(run), pytest.raises(StoreError, match=f"^{re.escape(message)}$"):
+        resume(run)
+    assert resume(run, say=print).epochs == 1
 
 
 def test_two_devices_train_as_one(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +27,13 @@ class Board:
 
     def __init__(self, folder: Path) -> None:
         self._writer = tf.summary.create_file_writer(str(folder))
+        self._folder = folder
 
     def scalars(self, values: dict[str, float], epoch: int) -> None:
         """A point of each curve."""
-        with self._writer.as_default():
+        with self._written():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=epoch)
-        self._writer.flush()
 
     def forecasts(self, shown: tuple[np.ndarray, np.ndarray, np.ndarray], epoch: int) -> None:
         """Pictures of windows: inputs and truth above, forecasts below.
@@ -39,13 +42,22 @@ class Board:
             shown: Inputs, truth and forecasts in unit scale, (N, T, H, W, C) each.
             epoch: That the forecasts are of.
         """
-        with self._writer.as_default():
+        with self._written():
             tf.summary.image("forecast", picture(*shown), step=epoch, max_outputs=SHOWN)
-        self._writer.flush()
 
     def close(self) -> None:
         """Write what is left."""
         self._writer.close()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """What is logged in the block, as far as the disk has room for it."""
+        try:
+            with self._writer.as_default():
+                yield
+            self._writer.flush()
+        except tf.errors.OpError as exc:
+            raise OSError(errno.EIO, " ".join(exc.message.split()), str(self._folder)) from exc
 
 
 def picture(inputs: np.ndarray, truth: np.ndarray, forecasts: np.ndarray) -> np.ndarray:

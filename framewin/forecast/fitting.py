@@ -327,14 +327,32 @@ class Fit:
                 average.assign(keep * average + (1 - keep) * weight.value)
             return self.devices.strategy.reduce("SUM", shares, axis=None)
 
-        return tf.function(step, reduce_retracing=True, jit_compile=False)
+        # Several devices have a last batch that is as large as the others.
+        signature = self._signature() if replicas == 1 else None
+        return tf.function(
+            step, input_signature=signature, reduce_retracing=True, jit_compile=False
+        )
+
+    def _signature(self) -> list[Any]:
+        """Of a batch of any size: graphs of one size would be made anew for the last batch, and
+        compute in another order before it than after it."""
+        part = self.parts["train"]
+        height, width, channels = part.frame_format.shape
+        counts = (part.spec.input_frames, part.spec.predict_frames)
+        found = [
+            tf.TensorSpec((None, count, height, width, channels), part.frame_format.dtype)
+            for count in counts
+        ]
+        if part.weighted:
+            found.append(tf.TensorSpec((None, counts[1], height, width), tf.float32))
+        return found
 
     def _make_score(self) -> Any:
         def score(inputs: Any, targets: Any, *weights: Any) -> Any:
             targets = wanted(inputs, targets, next_frame=self.settings.next_frame)
             return self._loss(targets, self.model(inputs, training=False), *weights)
 
-        return tf.function(score, reduce_retracing=True, jit_compile=False)
+        return tf.function(score, input_signature=self._signature(), jit_compile=False)
 
     def _averaged(self) -> Swapped:
         return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)

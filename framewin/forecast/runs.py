@@ -17,6 +17,7 @@ the current folder, but never from the run folder, and which file it was is said
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -287,11 +288,30 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def save_weights(model: Any, path: Path) -> None:
     """Write a model's weights so that the file is there whole or as it was before."""
-    new = path.with_name(f"new-{path.name}")
-    model.save_weights(new)
-    durable.sync(new)
-    new.replace(path)
-    durable.sync(path.parent)
+    file = _InMemory(path.name)
+    model.save_weights(file)
+    durable.write_whole(path, file.getvalue())
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Write a whole model so that the file is there whole or as it was before."""
+    file = _InMemory(path.name)
+    model.save(file)
+    durable.write_whole(path, file.getvalue())
+
+
+class _InMemory(io.BytesIO):
+    """A file that Keras fills in memory: HDF5 on a disk that gets full ends the process.
+
+    Keras knows the kind of a file by the end of its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def __str__(self) -> str:
+        return self._name
 
 
 def load_weights(model: Any, path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import platform
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from framewin.errors import StoreError, TrainingError
 from framewin.forecast.figures import write_gif, write_sheet
 from framewin.forecast.runs import (
     CHECKPOINT_FILE,
+    HISTORY_FILE,
     LOG_FOLDER,
     METRICS_FILE,
     MODEL_FILE,
@@ -25,6 +28,7 @@ from framewin.forecast.runs import (
     Run,
     load_run,
     run_record,
+    save_model,
     write_json,
 )
 from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
@@ -32,6 +36,7 @@ from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.optional import require
 from framewin.remote import Location, refuse_url
+from framewin.stores import durable
 from framewin.testing import look_ahead
 
 __all__ = [
@@ -116,18 +121,19 @@ def train(
     split, parts = _split(dataset, settings)
     _check_batches(parts["train"], settings, devices)
     settings = replace(settings, cache=_absolute(settings.cache))
+    run = Path(out)
     with devices.together():
         model, chosen = _built(dataset, settings, devices)
         record = run_record(dataset, settings, chosen, _versions(), split)
         if devices.worker == 0:
-            run = _new_folder(Path(out))
-            parts.save(run / SPLIT_FILE)
-            write_json(run / RUN_FILE, record)
-        return _carried_out(Path(out), model, parts, settings, devices, say or _to_stderr, None)
+            _make_run(run, parts, record)
+        with _at_work(run, devices):
+            return _carried_out(run, model, parts, settings, devices, say or _to_stderr)
 
 
 def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
-    """Go on with a training that was stopped, from its last checkpoint.
+    """Go on with a training that was stopped, from its last checkpoint, or from its beginning
+    where it was stopped before there was one.
 
     On the same machine and with `deterministic`, the weights become those of a training that was
     never stopped.
@@ -137,22 +143,39 @@ def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
         say: As for `train`.
 
     Raises:
-        StoreError: It is no run folder, or its store has changed.
-        TrainingError: The training is finished, or there is no checkpoint.
+        StoreError: It is no run folder, another process trains it, or its store has changed.
+        TrainingError: The training is finished, or its checkpoint was removed.
     """
     run = load_run(folder)
-    if not (run.folder / CHECKPOINT_FILE).exists():
-        done = (run.folder / METRICS_FILE).exists()
-        what = "is finished" if done else "had not begun to train; remove it and train again"
-        raise TrainingError(f"{run.folder} {what}, so there is nothing to resume")
+    begun = (run.folder / CHECKPOINT_FILE).exists()
+    if not begun and (run.folder / METRICS_FILE).exists():
+        raise TrainingError(f"{run.folder} is finished, so there is nothing to resume")
+    if not begun and (run.folder / HISTORY_FILE).exists():
+        raise TrainingError(f"{run.folder} has lost its {CHECKPOINT_FILE}; train again")
     devices = _start(run.settings)
     parts = _parts_again(run)
     _check_batches(parts["train"], run.settings, devices)
-    with devices.together():
-        model, _ = _built(parts["train"], run.settings, devices, run)
+    with devices.together(), _at_work(run.folder, devices):
+        model, _ = _built(parts["train"], run.settings, devices, run if begun else None)
         return _carried_out(
-            run.folder, model, parts, run.settings, devices, say or _to_stderr, run.record
+            run.folder, model, parts, run.settings, devices, say or _to_stderr, resumed=begun
         )
+
+
+@contextmanager
+def _at_work(run: Path, devices: Any) -> Iterator[None]:
+    """Keep others from training the same run; say in a line what cannot be written."""
+    # Of several machines, the first one writes.
+    with durable.locked(run) if devices.worker == 0 else nullcontext():
+        try:
+            yield
+        except OSError as exc:
+            if exc.errno is None:
+                raise
+            raise StoreError(
+                f"{exc.filename or run}: {exc.strerror}; when that is mended, go on with "
+                f"framewin train --resume {run}"
+            ) from exc
 
 
 def _start(settings: TrainSettings) -> Any:
@@ -181,12 +204,13 @@ def _carried_out(
     settings: TrainSettings,
     devices: Any,
     say: Say,
-    resumed: Mapping[str, Any] | None,
+    *,
+    resumed: bool = False,
 ) -> TrainReport:
     from framewin.forecast.fitting import Fit
 
     fit = Fit(model, parts, folder, settings, devices, say)
-    if resumed is not None:
+    if resumed:
         fit.resume()
     else:
         _say_what_begins(model, parts, settings, devices, say)
@@ -230,16 +254,12 @@ def _finished(
 
 
 def _write_model(run: Run) -> None:
-    new = run.folder / f"new-{MODEL_FILE}"
     try:
-        run.model.save(new)
+        save_model(run.model, run.folder / MODEL_FILE)
     except (NotImplementedError, TypeError, ValueError) as exc:
         # A model of the user's own need not be one that Keras can write whole.
         what = " ".join(str(exc).split())[:200]
         print(f"{MODEL_FILE} was left out, Keras cannot write it: {what}", file=sys.stderr)
-        new.unlink(missing_ok=True)
-    else:
-        new.replace(run.folder / MODEL_FILE)
 
 
 def _built(
@@ -359,14 +379,22 @@ def _least_share(dataset: FrameWindowDataset, parts: int) -> float:
     return min(MOST_HELD_BACK, needed / max(1, used))
 
 
-def _new_folder(path: Path) -> Path:
+def _make_run(run: Path, parts: SplitParts, record: Mapping[str, Any]) -> None:
+    """Make the folder with what says how it is trained; then a training can be resumed."""
     try:
-        path.mkdir(parents=True)
+        run.mkdir(parents=True)
     except FileExistsError:
-        raise StoreError(f"{path} exists already; remove it or choose another --out") from None
+        unfinished = (run / RUN_FILE).exists() and not (run / METRICS_FILE).exists()
+        what = f"go on with framewin train --resume {run}" if unfinished else "remove it"
+        raise StoreError(f"{run} exists already; {what} or choose another --out") from None
     except OSError as exc:
-        raise StoreError(f"{path} cannot be made: {exc.strerror}") from exc
-    return path
+        raise StoreError(f"{run} cannot be made: {exc.strerror}") from exc
+    try:
+        parts.save(run / SPLIT_FILE)
+        write_json(run / RUN_FILE, record)
+    except OSError as exc:
+        shutil.rmtree(run, ignore_errors=True)
+        raise StoreError(f"{run} cannot be written: {exc.strerror or exc}") from exc
 
 
 def _absolute(cache: str | None) -> str | None:

@@ -157,7 +157,7 @@ def building(dest: Path, *, resumes: bool = False) -> Iterator[Site]:
     """
     site = Site(dest)
     _claim(site.folder)
-    with _locked(site.folder):
+    with locked(site.folder):
         os.close(os.open(site.folder / MARKER, os.O_CREAT | os.O_NOFOLLOW, 0o666))
         # Another process may have worked there since the folder was looked at.
         site.keep = bool(site.unfinished)
@@ -259,7 +259,7 @@ def sweep(dest: Path) -> None:
     if partial.is_symlink() or not (partial / MARKER).is_file() or not dest.exists():
         return
     store, frames = partial / STORE, partial / FRAMES
-    with suppress(StoreError, OSError), _locked(partial):
+    with suppress(StoreError, OSError), locked(partial):
         if store.samefile(dest) if store.exists() else not frames.exists() or _is_empty(frames):
             _remove(partial)
 
@@ -281,6 +281,11 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         file.write_at(data, 0)
         file.sync()
+    except OSError:
+        # It would take the room that the next attempt needs.
+        with suppress(OSError):
+            new.unlink()
+        raise
     finally:
         file.close()
     _step("rename", path)
@@ -365,7 +370,7 @@ def _is_ours(partial: Path) -> bool:
 
 
 @contextmanager
-def _locked(partial: Path) -> Iterator[None]:
+def locked(partial: Path) -> Iterator[None]:
     """Hold the lock of a folder, which ends with this process, however that ends.
 
     Other processes of this machine are kept out by the system, where the file system can do that;
