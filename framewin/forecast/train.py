@@ -165,17 +165,17 @@ def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
 @contextmanager
 def _at_work(run: Path, devices: Any) -> Iterator[None]:
     """Keep others from training the same run; say in a line what cannot be written."""
-    # Of several machines, the first one writes.
-    with durable.locked(run) if devices.worker == 0 else nullcontext():
-        try:
+    try:
+        # Of several machines, the first one writes.
+        with durable.locked(run) if devices.worker == 0 else nullcontext():
             yield
-        except OSError as exc:
-            if exc.errno is None:
-                raise
-            raise StoreError(
-                f"{exc.filename or run}: {exc.strerror}; when that is mended, go on with "
-                f"framewin train --resume {run}"
-            ) from exc
+    except OSError as exc:
+        if exc.errno is None:
+            raise
+        raise StoreError(
+            f"{exc.filename or run}: {exc.strerror}; when that is mended, go on with "
+            f"framewin train --resume {run}"
+        ) from exc
 
 
 def _start(settings: TrainSettings) -> Any:
