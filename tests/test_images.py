@@ -597,6 +597,28 @@ def test_pages_of_several_axes(tmp_path: Path) -> None:
         several(path, ReadOptions(axes="zyx"))
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        (
+            "a.tif",
+            tiff_bytes(picture(shape=(4, 2, 8, 9)), imagej=True),
+            "a.tif has the axes Z 4, C",
+        ),
+        ("a.npy", npy(np.zeros((4, 8, 9), np.int64)), "a.npy is an array of int64; expected uint8"),
+        ("a.tif", b"II*\0" + bytes(30), "a.tif holds no image; remove it"),
+    ],
+)
+def test_the_reason_in_a_file_comes_before_its_name(
+    tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
+    """One recording without a number in its name, if refused anyway, is no matter of names."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(data)
+    with pytest.raises(SourceError, match=re.escape(reason)):
+        convert(tmp_path / "in", tmp_path / "clips.zarr")
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])
 def test_bombs_are_refused_by_their_header(name: str, tmp_path: Path) -> None:
     """The size is held against the limit before anything is decoded."""

@@ -135,15 +135,6 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         raise unreadable(path, exc) from exc
 
 
-def is_clip(path: str, options: ReadOptions) -> bool | None:
-    """Whether a file holds a clip by itself; None if it cannot be read."""
-    try:
-        # Indices are refused of animations, which are clips all the same.
-        return read_info(path, replace(options, palette="color")).is_clip
-    except SourceError:
-        return None
-
-
 def unreadable(path: str, exc: OSError) -> SourceError:
     """The error for a source file that the system does not let us read."""
     kind = SourceChangedError if isinstance(exc, FileNotFoundError) else SourceError

@@ -16,7 +16,6 @@ from framewin.conversion.clips import (
     Damaged,
     FileClip,
     Resolved,
-    is_clip,
     part_of,
     read_info,
     resolve,
@@ -223,7 +222,9 @@ def draft_conversion(
         module = format_of(place)
     _check_nodata(target, settings)
     options = settings.read_options
-    listing = list_frames(source, settings.list_rule, lambda path: is_clip(path, options))
+    # Indices are refused of animations, which are clips all the same.
+    probed = replace(options, palette="color")
+    listing = list_frames(source, settings.list_rule, lambda path: read_info(path, probed).is_clip)
     gaps = lenient or settings.on_error == "gap"
     folder = source.parent if is_clip_path(source) else source
     found = resolve(folder, listing, options, gaps=gaps)

@@ -31,7 +31,7 @@ from framewin.sources.names import (
 )
 
 Probe = Callable[[str], bool | None]
-"""Whether the file at a path is a clip, as its kind may be either; None if it cannot be read."""
+"""Whether the file at a path is a clip, as its kind may be either; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,8 +145,8 @@ def list_frames(
         source: A folder, or a file that is a clip by itself.
         rule: How names are read; by default the last number is the frame's.
         probe: Called with the first file of a folder whose names are in doubt: files that are
-            clips by themselves may be called anything; and with the first GIF, APNG or .npz file
-            of each folder.
+            clips by themselves may be called anything, and what it raises comes before doubts
+            about names; and with the first GIF, APNG or .npz file of each folder.
 
     Raises:
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
@@ -204,10 +204,17 @@ def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]
     suffixes = {suffix_of(name) for name in names}
     for suffix in suffixes & USUAL_CLIP_SUFFIXES:
         alike = sorted((name for name in names if suffix_of(name) == suffix), key=natural_key)
-        answers = (probe(f"{folder}{os.sep}{name}") for name in alike)
+        answers = (_answer(probe, f"{folder}{os.sep}{name}") for name in alike)
         if next((answer for answer in answers if answer is not None), True) is False:
             suffixes.remove(suffix)
     return suffixes & (CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES)
+
+
+def _answer(probe: Probe, path: str) -> bool | None:
+    try:
+        return probe(path)
+    except SourceError:
+        return None
 
 
 def _place(placed: tuple[str, ListedClip | ListedFile]) -> tuple[list[object], list[object]]:
