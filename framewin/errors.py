@@ -14,9 +14,28 @@ A bad argument is a plain ValueError, TypeError or IndexError.
 
 from __future__ import annotations
 
+import re
+
+# Control characters, ends of lines, changes of direction, and bytes that are no text.
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def shown(text: str) -> str:
+    r"""Text in one line that cannot command a terminal, whatever names of files and clips hold.
+
+    >>> shown("a\nstore  \x1b[2J")
+    'a\\nstore  \\x1b[2J'
+    """
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
 
 class FramewinError(Exception):
-    """Base of all errors that framewin raises on purpose."""
+    """Base of all errors that framewin raises on purpose; one line each."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class SourceError(FramewinError):

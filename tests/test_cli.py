@@ -68,6 +68,39 @@ def test_dry_run_writes_nothing(make_clips: MakeClips, tmp_path: Path) -> None:
     assert "clip9/frame_2.png is 5x6x1 uint8" in done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_cannot_command_the_terminal(
+    make_clips: MakeClips, tmp_path: Path, encoding: str
+) -> None:
+    """Nor add lines, nor fail to be printed; they are shown as escapes."""
+    hostile = "Ü[red]\nstore  forged\x1b[2J\u202e"
+    source, dest = make_clips({hostile: [1, 2, 5]}), tmp_path / f"{hostile}.zarr"
+    damaged = source / hostile / "frame_5.png"
+    (source / hostile / "notes\x07.txt").touch()
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+
+    def output(*arguments: object) -> str:
+        command = [FRAMEWIN, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        text = (done.stdout + done.stderr).decode(encoding)
+        assert "Traceback" not in text
+        assert not set(text) & set("\x1b\x07\u202e"), text
+        assert text.count("\nstore  forged") == 0
+        return text
+
+    escaped = "\\nstore  forged\\x1b[2J\\u202e"
+    assert escaped in output("convert", source, dest, "--dry-run")
+    assert escaped in output("convert", source, dest)
+    assert escaped in output("info", dest)
+    assert '"store' not in output("info", dest, "--json")
+    assert escaped in output("convert", source, dest)  # exists
+    (dest / "stranger\x1b").touch()
+    assert "stranger\\x1b does not belong to the store" in output("verify", dest)
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    assert escaped in output("convert", source, tmp_path / "b.zarr")
+    assert escaped in output("convert", source, tmp_path / "c.zarr", "--on-error", "gap")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

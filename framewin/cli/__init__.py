@@ -1,8 +1,8 @@
 """The command line: results on stdout, progress on stderr.
 
 Exit codes: 0 done, 1 a `FramewinError` (one line), 2 wrong usage, 3 done, but damaged frames were
-left out, 130 stopped by Ctrl-C. Heavy packages are imported inside the commands, so that
-`framewin --help` is quick.
+left out, 130 stopped by Ctrl-C, 143 by SIGTERM. Heavy packages are imported inside the commands, so
+that `framewin --help` is quick.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.fetch import fetch
-from framewin.cli.output import in_flags
+from framewin.cli.output import in_flags, never_fail_to_print, say
 from framewin.cli.plan import plan
 from framewin.cli.predict import predict
 from framewin.cli.show import show
@@ -63,13 +63,19 @@ for command in COMMANDS:
 
 def main() -> None:
     """Entry point of the `framewin` command."""
+    never_fail_to_print()
     try:
         app()
     except FramewinError as exc:
-        print(f"framewin: {exc}", file=sys.stderr, flush=True)
+        say(f"framewin: {exc}")
         # The thread of a block that never ends would be waited for.
         if type(exc).__name__ == "StalledError":
             os._exit(1)
+        sys.exit(1)
+    # What the system refuses where no command expects it.
+    except OSError as exc:
+        place = f"{exc.filename}: " if exc.filename else ""
+        say(f"framewin: {place}{exc.strerror or exc}")
         sys.exit(1)
 
 

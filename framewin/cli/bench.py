@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from framewin.cli.output import import_tensorflow_quietly, show_progress, usage_errors
+from framewin.errors import shown
 
 if TYPE_CHECKING:
     from framewin.bench.run import Stage
@@ -67,7 +68,7 @@ def bench(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with usage_errors(), _stages(quiet) as stage:
         report = run_bench(store, frames=frames, settings=settings, stage=stage)
-    print(report.to_json() if json else "\n".join(report.lines()))
+    print(report.to_json() if json else "\n".join(map(shown, report.lines())))
     if chart is not None:
         from framewin.bench.report import write_chart
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from framewin.cli.output import (
     show_progress,
     size_text,
     some,
+    stopping,
     usage_errors,
 )
 from framewin.errors import SourceError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from framewin.sources.listing import Skipped
 
 DAMAGE_EXIT = 3
-INTERRUPTED_EXIT = 130
 SHOWN_CLIPS = 10
 
 
@@ -208,17 +207,13 @@ def convert(
     if dry_run:
         _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
         return
-    try:
-        with _executor(dask) as executor:
-            with usage_errors():
-                plan = plan_conversion(source, dest, settings, target)
-            with show_progress("converting", quiet) as progress:
-                report = run(
-                    plan, workers=workers, executor=executor, progress=progress, restart=restart
-                )
-    except KeyboardInterrupt:
-        _say_stopped(dest)
-        raise typer.Exit(INTERRUPTED_EXIT) from None
+    with stopping(partial(_kept, dest)), _executor(dask) as executor:
+        with usage_errors():
+            plan = plan_conversion(source, dest, settings, target)
+        with show_progress("converting", quiet) as progress:
+            report = run(
+                plan, workers=workers, executor=executor, progress=progress, restart=restart
+            )
     if as_json:
         print(json.dumps(asdict(report), indent=2, default=str))
     else:
@@ -239,12 +234,12 @@ def _executor(dask: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
-def _say_stopped(dest: Path) -> None:
+def _kept(dest: Path) -> str:
     from framewin.stores.durable import partial_path
 
-    partial = partial_path(dest)
-    rest = f"what is done is kept in {partial}; repeat the command to go on, --restart begins anew"
-    print(f"framewin: stopped; {rest if partial.exists() else 'nothing was kept'}", file=sys.stderr)
+    place = partial_path(dest)
+    rest = f"what is done is kept in {place}; repeat the command to go on, --restart begins anew"
+    return rest if place.exists() else "nothing was kept"
 
 
 def _numbers(option: str, text: str | None, pattern: str, shape: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +13,10 @@ from framewin.cli.output import (
     print_rows,
     show_progress,
     size_text,
+    stopping,
     storage_options,
     usage_errors,
 )
-
-INTERRUPTED_EXIT = 130
 
 
 def fetch(
@@ -36,21 +34,19 @@ def fetch(
     """Bring a store to this machine, and verify every byte; repeat it to go on after a stop."""
     from framewin.stores.fetch import fetch as run_fetch
 
-    try:
-        with usage_errors(), show_progress("fetching", quiet, unit=BYTES) as progress:
-            report = run_fetch(
-                url,
-                dest,
-                storage_options=storage_options(storage_option),
-                workers=workers,
-                restart=restart,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print(
-            "framewin: stopped; what is done is kept, repeat the command to go on", file=sys.stderr
+    with (
+        stopping(lambda: "what is done is kept, repeat the command to go on"),
+        usage_errors(),
+        show_progress("fetching", quiet, unit=BYTES) as progress,
+    ):
+        report = run_fetch(
+            url,
+            dest,
+            storage_options=storage_options(storage_option),
+            workers=workers,
+            restart=restart,
+            progress=progress,
         )
-        raise typer.Exit(INTERRUPTED_EXIT) from None
     rate = size_text((report.num_bytes - report.kept_bytes) / report.seconds)
     rows = [
         ("store", str(report.path)),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from framewin.errors import shown
 from framewin.optional import require
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ LINE_SECONDS = 5.0
 SHOWN = 5
 # After a blank or a bracket, for a path may hold such text, too.
 _ARGUMENT = re.compile(r"(?<=[ (])([a-z_]+)=((?:'[^']*'|[^ ,;)']+)?)")
+INTERRUPTED_EXIT = 128 + signal.SIGINT
+TERMINATED_EXIT = 128 + signal.SIGTERM
 BYTES = "bytes"
 """A unit of progress that is shown in kB, MB and GB."""
 
@@ -53,7 +58,31 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except ValueError as exc:
-        raise typer.BadParameter(str(exc)) from None
+        raise typer.BadParameter(shown(str(exc))) from None
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+@contextmanager
+def stopping(what_is_kept: Callable[[], str]) -> Iterator[None]:
+    """Say what becomes of the work when Ctrl-C or SIGTERM stops it, in one line."""
+
+    def stop(*_: object) -> NoReturn:
+        # A second one ends the process at once.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise _TerminatedError
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt as exc:
+        say(f"framewin: stopped; {what_is_kept()}")
+        terminated = isinstance(exc, _TerminatedError)
+        raise typer.Exit(TERMINATED_EXIT if terminated else INTERRUPTED_EXIT) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def in_flags(text: str, arguments: Collection[str]) -> str:
@@ -97,7 +126,7 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn() if unit == BYTES else MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}/s"),
@@ -144,9 +173,23 @@ def _amount(done: int, total: int, unit: str) -> str:
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:
-    width = max(len(label) for label, _ in rows)
-    for label, value in rows:
-        print(f"{label:{width}}  {value}".rstrip())
+    """A table of labels and values on stdout, each value in one line."""
+    labels = [shown(label) for label, _ in rows]
+    width = max(map(len, labels))
+    for label, (_, value) in zip(labels, rows, strict=True):
+        print(f"{label:{width}}  {shown(value)}".rstrip())
+
+
+def say(line: str) -> None:
+    """A line on stderr."""
+    print(shown(line), file=sys.stderr, flush=True)
+
+
+def never_fail_to_print() -> None:
+    """Have characters that the output's encoding lacks printed as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def size_text(num_bytes: float) -> str:

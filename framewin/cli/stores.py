@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from framewin.cli.output import (
     StorageOption,
     print_rows,
+    say,
     show_progress,
     size_text,
     storage_options,
@@ -127,7 +127,7 @@ def verify(
         rows.append(("compared", "not equal" if damage else f"equal to {against}"))
     print_rows(rows)
     for line in damage:
-        print(f"framewin: {line}", file=sys.stderr)
+        say(f"framewin: {line}")
     if damage:
         raise typer.Exit(1)
 

@@ -203,8 +203,9 @@ def test_a_source_that_changes_is_seen(
         running.run(plan)
 
 
-def test_ctrl_c_says_how_to_go_on(make_clips: MakeClips, tmp_path: Path) -> None:
-    """Within seconds, with exit code 130; the same command then ends the work."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_says_how_to_go_on(make_clips: MakeClips, tmp_path: Path, number: int) -> None:
+    """Within seconds, with exit code 130 or 143; the same command then ends the work."""
     source = make_clips({"a": range(1500)}, shape=(120, 160, 3))
     dest = tmp_path / "clips.zarr"
     command = [Path(sys.executable).parent / "framewin", "convert", source, dest, "--workers", "1"]
@@ -215,12 +216,12 @@ def test_ctrl_c_says_how_to_go_on(make_clips: MakeClips, tmp_path: Path) -> None
         deadline = time.monotonic() + 60
         while not (journal.exists() and journal.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         stopped = time.monotonic()
         _, errors = process.communicate(timeout=30)
     if process.returncode == 0:
         pytest.skip("it was done before it could be stopped")
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert time.monotonic() - stopped < 10
     assert errors.splitlines()[-1] == (
         f"framewin: stopped; what is done is kept in {dest}.partial; repeat the command to go on, "
