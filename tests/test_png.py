@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import itertools
+import random
 import re
 import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
+import imagecodecs
 import numpy as np
 import png
 import pytest
@@ -193,34 +196,105 @@ TEXT = chunk(b"tEXt", b"Comment\0of IDAT")
 
 @settings(max_examples=600, deadline=None)
 @given(files())
-def test_libdeflate_changes_nothing(data: bytes) -> None:
-    """What is inflated before libpng sees it decodes to the same, or is refused as well."""
+def test_what_is_checked_first_changes_nothing(data: bytes) -> None:
+    """A file decodes as by libpng alone, or is refused by both.
 
-    def outcome() -> np.ndarray | None:
-        try:
-            return decoded(data)
-        except SourceError:
-            return None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(png_source, "_FEWEST_INFLATED_BYTES", 1)
-        found = outcome()
-        patch.setattr(png_source, "_inflated", lambda data, out: None)
-        expected = outcome()
+    Arrays of the shape that libpng gives survive its errors.
+    """
+    try:
+        found = decoded(data)
+    except SourceError:
+        found = None
+    try:
+        png_source.check(data, "frame.png")
+        form = inspect(data, "frame.png").frame_format
+        out = np.empty(form.shape if form.channels > 1 else form.shape[:2], form.dtype)
+        expected = imagecodecs.png_decode(data, out=out).reshape(form.shape)
+    except (SourceError, ValueError, RuntimeError):
+        expected = None
     assert (found is None) == (expected is None)
     assert found is None or np.array_equal(found, expected)
 
 
-def test_inflating_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole files of some size are inflated by libdeflate; other and interlaced ones are not."""
-    large, small = noise(), png_bytes(8, 8, 0, [bytes(8)] * 8)
-    interlaced = bytearray(large)
-    interlaced[28] = 1
-    shapes = ((large, (64, 64, 3)), (small, (8, 8, 1)), (bytes(interlaced), (64, 64, 3)))
-    used = [png_source._inflated(data, np.empty(shape, np.uint8)) for data, shape in shapes]
-    assert [data is not None for data in used] == [True, False, False]
-    monkeypatch.setattr(png_source, "_MOST_INFLATED_BYTES", 2**13)
-    assert png_source._inflated(large, np.empty((64, 64, 3), np.uint8)) is None
+def damaged_files(count: int) -> Iterator[bytes]:
+    """Files of every mode, interlaced or not, with right checksums and wrong bytes at any depth."""
+    rng = random.Random(3)
+    modes = [*DEPTHS, (3, 1), (3, 2), (3, 4), (3, 8)]
+    for (colour, depth), interlaced in itertools.product(modes, (False, True)):
+        planes = SAMPLES.get(colour, 1)
+        palette = [(i, i, i) for i in range(2**depth)] if colour == 3 else None
+        writer = png.Writer(
+            37, 41, greyscale=colour in (0, 4), alpha=colour > 3, bitdepth=depth, palette=palette,
+            interlace=interlaced,
+        )  # fmt: skip
+        file = io.BytesIO()
+        writer.write_array(file, [rng.randrange(2**depth) for _ in range(37 * 41 * planes)])
+        intact = list(png.Reader(bytes=file.getvalue()).chunks())
+        for number in range(count):
+            chunks = [(name, bytearray(content)) for name, content in intact]
+            pixels = bytearray(zlib.decompress(dict(chunks)[b"IDAT"]))
+            # The filter of the first row, the pixels, or their compressed form.
+            pixels[0 if number % 3 else rng.randrange(len(pixels))] = rng.randrange(256)
+            stream = bytearray(zlib.compress(pixels[: len(pixels) - (number % 5 == 0)]))
+            if number % 4 == 0:
+                stream[rng.randrange(len(stream))] ^= 1 << rng.randrange(8)
+            made = [chunk(n, bytes(stream if n == b"IDAT" else c)) for n, c in chunks]
+            yield png_source.SIGNATURE + b"".join(made)
+
+
+def decode_damaged_files() -> tuple[int, int]:
+    """Decode each into a view, as a conversion does, and count those that decode and those not."""
+    refused = 0
+    files = list(damaged_files(40))
+    for data in files:
+        form = inspect(data, "x.png").frame_format
+        block = np.full((3, *form.shape), 7, form.dtype)
+        try:
+            decode(data, block[1], "x.png")
+        except SourceError:
+            refused += 1
+        assert (block[::2] == 7).all()
+    return len(files) - refused, refused
+
+
+def test_damage_never_ends_the_process() -> None:
+    """Regression: errors inside libpng freed the memory of frames with one channel."""
+    code = "from tests.test_png import decode_damaged_files as run; print(*run())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    intact, refused = map(int, done.stdout.split())
+    assert intact + refused == 1200
+    assert refused > 800
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (b"\0ab\x09cd", "x.png cannot be decoded (bad adaptive filter value 9); repair or remove"),
+        (
+            b"\0ab\0c",
+            "x.png cannot be decoded (5 bytes of pixels, expected 6); repair or remove it",
+        ),
+    ],
+)
+def test_wrong_pixels_behind_right_checksums(pixels: bytes, message: str) -> None:
+    """What the compressed stream holds must be rows, each behind a filter that there is."""
+    data = png_bytes(2, 8, 0, [b"ab", b"cd"])
+    right = chunk(b"IDAT", zlib.compress(b"\0ab\0cd"))
+    assert right in data
+    with pytest.raises(SourceError, match=re.escape(message)):
+        decoded(data.replace(right, chunk(b"IDAT", zlib.compress(pixels))), "x.png")
+
+
+def test_apples_variant_is_named() -> None:
+    """Pixels of CgBI files are swapped and premultiplied; they are never taken for others."""
+    data = png_bytes(2, 8, 6, [bytes(8)] * 2)
+    data = data[:8] + chunk(b"CgBI", b"\x50\0\x20\x06") + data[8:]
+    message = "x.png is in Apple's variant of PNG (it begins with a CgBI chunk)"
+    with pytest.raises(SourceError, match=re.escape(message)):
+        inspect(data, "x.png")
 
 
 def test_headers_are_not_mixed_up() -> None:
@@ -317,7 +391,7 @@ def test_palette_indices(depth: int) -> None:
         (PALETTE, "x.png has the palette index 9 in a palette of 4 colours; repair or remove it"),
         (b"", "x.png has a palette of 0 bytes; expected 3 for each of at most 256 colours"),
         (chunk(b"PLTE", b"\1\2\3\4"), "x.png has a palette of 4 bytes; expected 3 for each"),
-        (PALETTE[:-1] + b"x", "x.png has a PLTE chunk with a wrong checksum"),
+        (PALETTE[:-1] + b"x", "x.png cannot be decoded (PLTE: CRC error)"),
     ],
 )
 def test_palettes_that_are_too_short(palette: bytes, message: str) -> None:

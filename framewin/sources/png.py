@@ -32,9 +32,8 @@ from framewin.sources.info import (
 HEADER_BYTES = 2**12
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
-_IHDR = struct.Struct(">4sIIBB")
+_IHDR = struct.Struct(">4sIIBBBBB")
 _IHDR_END = 33
-_COLOUR_TYPE_AT = 25
 _CHUNK = struct.Struct(">I4s")
 _FIRST_CHUNK = len(SIGNATURE)
 _CHUNK_OVERHEAD = 12
@@ -45,14 +44,27 @@ _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 """IHDR colour type -> bits per sample that the PNG standard allows."""
 _COLOUR_NAMES = {0: "gray", 2: "RGB", 3: "palette", 4: "gray and alpha", 6: "RGBA"}
-_SHAPE = struct.Struct(">IIBB2xB")
 _ZLIB_HEADER = b"\x78\x01"
 _STORED_HEADER = struct.Struct("<BHH")
 _LARGEST_STORED = 2**16 - 1
-_FEWEST_INFLATED_BYTES = 2**13
-"""Below, the calls take more time than they save."""
-_MOST_INFLATED_BYTES = 2**26
-"""Above, the copies would take much memory; a chunk of PNG ends at 2 GiB anyway."""
+_FEW_BYTES = 2**12
+"""Below, calls of libdeflate take more time than they save."""
+_MOST_KEPT_BYTES = 2**26
+_PIECES_OF_CHUNK = 2**14
+"""Of at most 64 KiB, because a chunk must be smaller than 2 GiB."""
+_LONGEST_SIDE = 10**6
+"""What libpng reads."""
+_FILTERS = bytes(range(5))
+_ADAM7 = (
+    (0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)
+)  # fmt: skip
+"""First row and column of each pass, and the distances of its rows and columns."""
+_IN_ONE = ((0, 0, 1, 1),)
+_TRANSPARENT_BYTES = {0: 2, 2: 6}
+"""IHDR colour type -> bytes of the colour in tRNS that is transparent."""
+_ANCILLARY = 0x20
+"""Bit of the first letter of a chunk that need not be understood."""
+_KNOWN_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"tRNS")
 _PALETTE = 3
 _LARGEST_PALETTE = 256
 _ALPHA_COLOUR_TYPES = (4, 6)
@@ -65,10 +77,20 @@ _LARGEST_TEXT_RATIO = 100
 _TEXT_PIECE_BYTES = 2**16
 
 
+class Head(NamedTuple):
+    """What the IHDR chunk says."""
+
+    width: int
+    height: int
+    depth: int
+    colour: int
+    interlaced: int
+
+
 class _Kept(threading.local):
     """What a thread keeps from one frame for the next, which is mostly of the same kind."""
 
-    last: tuple[bytes, ReadOptions | None, FileInfo | None] = b"", None, None
+    last: tuple[bytes, ReadOptions | None, FileInfo | None, Head | None] = b"", None, None, None
     """The bytes of a file up to its pixels, and what `inspect` said of it."""
     pixels = bytearray()
 
@@ -80,13 +102,12 @@ _kept = _Kept()
 logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
 
 
-class Head(NamedTuple):
-    """What the IHDR chunk says."""
+class _Parts(NamedTuple):
+    """What the chunks of a file say of its pixels."""
 
-    width: int
-    height: int
-    depth: int
-    colour: int
+    compressed: bytes
+    palette: bytes
+    transparency: bytes | None
 
 
 def header(file: BinaryIO) -> bytes:
@@ -111,7 +132,7 @@ def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileI
     Raises:
         SourceError: Not a PNG file, or a header that the standard does not allow.
     """
-    start, last_options, info = _kept.last
+    start, last_options, info, _ = _kept.last
     if info is not None and options is last_options and _begins(data, start):
         return info
     options = options or ReadOptions()
@@ -127,7 +148,7 @@ def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileI
     animated = b"acTL" in found and (found[b"acTL"][:4] != b"\0\0\0\1" or b"fcTL" not in found)
     info = _shared_info(head, channels, b"tRNS" in found, _notes(found), animated)
     if end:
-        _kept.last = data[:end], options, info
+        _kept.last = data[:end], options, info, head
     return info
 
 
@@ -140,24 +161,29 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None 
     """Decode a PNG file into `out`, (H, W, C) of the format that `inspect` gave.
 
     Raises:
-        SourceError: The file is damaged. Checksums are verified; a missing IEND chunk behind
+        SourceError: The file is damaged. Checksums are verified; a missing IEND chunk after
             complete pixels is not damage.
     """
-    data = _whole(data, path)
-    if data[_COLOUR_TYPE_AT] != _PALETTE:
-        decode_pixels(data, out, path)
+    start, _, _, head = _kept.last
+    if head is None or not _begins(data, start):
+        head = read_head(data, path)
+    parts = _parts(data, path)
+    if head.colour != _PALETTE:
+        _decode_pixels(head, parts, out, path)
         return
-    head = read_head(data, path)
-    palette = _palette(data, head, path)
-    indices = out[..., 0] if out.shape[-1] == 1 else np.empty(out.shape[:2], np.uint8)
-    _decode_indices(data, head, indices, path)
+    palette = _palette(parts, head.depth, path)
+    # As gray, for libpng would replace indices by colours. It scales shallow gray to 0..255.
+    indices = out if out.shape[-1] == 1 else np.empty((*out.shape[:2], 1), np.uint8)
+    _decode_pixels(head._replace(colour=0), parts._replace(transparency=None), indices, path)
+    if head.depth < 8:
+        indices //= 255 // (2**head.depth - 1)
     if (largest := int(indices.max())) >= len(palette):
         raise SourceError(
             f"{path} has the palette index {largest} in a palette of {len(palette)} colours; "
             "repair or remove it"
         )
     if out.shape[-1] > 1:
-        np.take(palette, indices, axis=0, out=out, mode="clip")
+        np.take(palette, indices[..., 0], axis=0, out=out, mode="clip")
 
 
 def check(data: bytes, path: str) -> None:
@@ -166,11 +192,7 @@ def check(data: bytes, path: str) -> None:
     Raises:
         SourceError: See `decode`.
     """
-    for name, _, right in contents(_whole(data, path)):
-        # A wrong checksum does no harm in chunks that say nothing of the pixels.
-        if not right and name[:1].isupper():
-            shown = name.decode("latin-1")
-            raise SourceError(f"{path} cannot be decoded ({shown}: CRC error); repair or remove it")
+    _parts(data, path)
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
@@ -205,59 +227,116 @@ def read_head(data: bytes, path: str) -> Head:
     check_kind(data, path, "PNG")
     if len(data) < _IHDR_END:
         raise SourceError(f"{path} ends inside its PNG header; copy it again or remove it")
-    name, width, height, depth, colour = _IHDR.unpack_from(data, _FIRST_CHUNK + 4)
-    if name != b"IHDR" or width == 0 or height == 0 or depth not in _DEPTHS.get(colour, ()):
+    name, *values = _IHDR.unpack_from(data, _FIRST_CHUNK + 4)
+    if name == b"CgBI":
+        raise SourceError(
+            f"{path} is in Apple's variant of PNG (it begins with a CgBI chunk), which is not "
+            "standard; convert it back, for example by pngcrush -revert-iphone-optimizations"
+        )
+    width, height, depth, colour, compression, filters, interlaced = values
+    allowed = min(width, height) > 0 and depth in _DEPTHS.get(colour, ())
+    if name != b"IHDR" or not allowed or (compression, filters) != (0, 0) or interlaced > 1:
         raise SourceError(
             f"{path} has a PNG header that the standard does not allow "
             f"({width}x{height}, colour type {colour}, {depth} bits); repair or remove it"
         )
     if zlib.crc32(data[_FIRST_CHUNK + 4 : _IHDR_END - 4]) != _checksum(data, _IHDR_END):
         raise SourceError(f"{path} has a PNG header with a wrong checksum; repair or remove it")
-    return Head(width, height, depth, colour)
+    if max(width, height) > _LONGEST_SIDE:
+        raise SourceError(
+            f"{path} is {height}x{width}; expected at most {_LONGEST_SIDE:,} pixels on a side, "
+            "convert it first"
+        )
+    return Head(width, height, depth, colour, interlaced)
 
 
-def decode_pixels(data: bytes, out: np.ndarray, path: str) -> None:
-    """Decode a whole PNG file, no palette, by libpng."""
-    try:
-        imagecodecs.png_decode(_inflated(data, out) or data, out=out)
-    # What imagecodecs raises depends on how far libpng came: PngError is a RuntimeError, a
-    # garbled message a UnicodeDecodeError, which is a ValueError.
-    except (ValueError, RuntimeError, MemoryError) as exc:
-        reason = "damaged data" if isinstance(exc, UnicodeDecodeError) else str(exc)
-        raise SourceError(f"{path} cannot be decoded ({reason}); repair or remove it") from exc
+def _decode_pixels(head: Head, parts: _Parts, out: np.ndarray, path: str) -> None:
+    """Decode pixels, no palette, by libpng, which only undoes the filters and unpacks samples.
 
-
-def _inflated(data: bytes, out: np.ndarray) -> bytes | None:
-    """A whole PNG file, no palette, with its pixels stored instead of compressed, or None.
-
-    The zlib in libpng takes most of the time of decoding, and libdeflate a third of zlib's; of
-    stored pixels, libpng only undoes the filters. Where anything is unusual or damaged, the file
-    is left to libpng.
+    An error inside libpng makes imagecodecs miscount the references to `out`, and the process
+    crashes. So libpng is only given what it cannot refuse.
     """
-    width, height, depth, colour, interlaced = _SHAPE.unpack_from(data, _FIRST_CHUNK + 8)
-    row_bytes = (width * depth * _CHANNELS[colour] + 7) // 8
-    nbytes = height * (1 + row_bytes)
-    if not _FEWEST_INFLATED_BYTES <= nbytes <= _MOST_INFLATED_BYTES:
-        return None
-    if interlaced or out.shape[:2] != (height, width):
-        return None
-    found = _compressed_pixels(data)
-    if found is None:
-        return None
-    begin, compressed = found
-    if len(_kept.pixels) != nbytes:
-        _kept.pixels = bytearray(nbytes)
+    pixels = _filtered(head, parts, path)
+    file = _stored_file(head, parts, pixels, path)
+    # Of the shape that libpng gives: then there is no view of it that imagecodecs could free.
+    imagecodecs.png_decode(file, out=out[..., 0] if out.shape[-1] == 1 else out)
+
+
+def _stored_file(head: Head, parts: _Parts, pixels: bytearray, path: str) -> bytes:
+    """A file of as few chunks as possible, with its pixels stored instead of compressed.
+
+    The zlib in libpng takes most of the time of decoding, and libdeflate a third of zlib's.
+    """
+    transparency = parts.transparency if head.colour in _TRANSPARENT_BYTES else None
+    if transparency is not None and len(transparency) != _TRANSPARENT_BYTES[head.colour]:
+        raise _undecodable(path, f"tRNS: {len(transparency)} bytes")
+    pieces = [_before_stored(head, transparency)]
+    stream = list(_stored(pixels))
+    for begin in range(0, len(stream), _PIECES_OF_CHUNK):
+        chunk = b"".join([b"IDAT", *stream[begin : begin + _PIECES_OF_CHUNK]])
+        pieces += [(len(chunk) - 4).to_bytes(4, "big"), chunk, _crc32(chunk).to_bytes(4, "big")]
+    return b"".join([*pieces, _IEND])
+
+
+@lru_cache(maxsize=64)
+def _before_stored(head: Head, transparency: bytes | None) -> bytes:
+    """The beginning of a file for libpng."""
+    ihdr = _IHDR.pack(b"IHDR", *head[:4], 0, 0, head.interlaced)[4:]
+    trns = b"" if transparency is None else chunk_bytes(b"tRNS", transparency)
+    return SIGNATURE + chunk_bytes(b"IHDR", ihdr) + trns
+
+
+def _filtered(head: Head, parts: _Parts, path: str) -> bytearray:
+    """The inflated pixels, with the number of a filter before each row; all of them right."""
+    passes = _passes(head)
+    nbytes = sum(rows * stride for rows, stride in passes)
     pixels = _kept.pixels
+    if len(pixels) != nbytes:
+        pixels = bytearray(nbytes)
+        if nbytes <= _MOST_KEPT_BYTES:
+            _kept.pixels = pixels
     try:
-        if len(imagecodecs.deflate_decode(compressed, out=pixels)) != nbytes:
-            return None
+        found = len(imagecodecs.deflate_decode(parts.compressed, out=pixels))
     except imagecodecs.DeflateError:
-        return None
-    chunk = b"".join([b"IDAT", *_stored(pixels)])
-    length, checksum = len(chunk) - 4, imagecodecs.deflate_crc32(chunk)
-    return b"".join(
-        (data[:begin], length.to_bytes(4, "big"), chunk, checksum.to_bytes(4, "big"), _IEND)
+        found = _inflate(parts.compressed, pixels, path)
+    if found != nbytes:
+        raise _undecodable(path, f"{found:,} bytes of pixels, expected {nbytes:,}")
+    begin = 0
+    for rows, stride in passes:
+        end = begin + rows * stride
+        if unknown := pixels[begin:end:stride].translate(None, _FILTERS):
+            raise _undecodable(path, f"bad adaptive filter value {unknown[0]}")
+        begin = end
+    return pixels
+
+
+def _inflate(compressed: bytes, pixels: bytearray, path: str) -> int:
+    """Inflate what libdeflate does not take; libpng lets more pixels pass than there are places."""
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(compressed, len(pixels))
+        pixels[: len(found)] = found
+        more = not inflater.eof
+        while more:
+            rest = inflater.decompress(inflater.unconsumed_tail, _TEXT_PIECE_BYTES)
+            more = bool(rest) and not inflater.eof
+    except zlib.error as exc:
+        raise _undecodable(path, f"IDAT: {exc}") from exc
+    if not inflater.eof:
+        raise _undecodable(path, "the compressed pixels end early")
+    return len(found)
+
+
+@lru_cache(maxsize=64)
+def _passes(head: Head) -> list[tuple[int, int]]:
+    """Rows, and bytes of each with its filter, of the whole picture or of Adam7's seven parts."""
+    bits = head.depth * _CHANNELS[head.colour]
+    steps = _ADAM7 if head.interlaced else _IN_ONE
+    sizes = (
+        (-(-(head.height - top) // down), -(-(head.width - left) // right))
+        for top, left, down, right in steps
     )
+    return [(rows, 1 + (columns * bits + 7) // 8) for rows, columns in sizes if rows > 0 < columns]
 
 
 def _stored(data: bytearray) -> Iterator[bytes | memoryview]:
@@ -269,29 +348,56 @@ def _stored(data: bytearray) -> Iterator[bytes | memoryview]:
         last = begin + _LARGEST_STORED >= nbytes
         yield _STORED_HEADER.pack(last, len(block), len(block) ^ 0xFFFF)
         yield block
-    yield imagecodecs.deflate_adler32(data).to_bytes(4, "big")
+    adler32 = zlib.adler32 if nbytes < _FEW_BYTES else imagecodecs.deflate_adler32
+    yield adler32(data).to_bytes(4, "big")
 
 
-def _compressed_pixels(data: bytes) -> tuple[int, bytes] | None:
-    """Where the IDAT chunks begin and what is in them, one behind the other, if all is right."""
-    pieces: list[bytes] = []
-    previous = b""
-    begin = start = _FIRST_CHUNK
+def _parts(data: bytes, path: str) -> _Parts:
+    """What the pixels of a whole file are made of; no chunk of it may be cut short.
+
+    Chunks that say nothing of the pixels may have wrong checksums.
+    """
+    compressed: list[bytes] = []
+    beside: dict[bytes, bytes] = {}
+    previous = name = b"IHDR"
+    end = start = _FIRST_CHUNK
     for name, end in chunks(data):
-        if name == b"IDAT":
-            if pieces and previous != b"IDAT":
-                return None
-            if imagecodecs.deflate_crc32(data[start + 4 : end - 4]) != _checksum(data, end):
-                return None
-            begin = begin if pieces else start
-            pieces.append(data[start + _CHUNK.size : end - 4])
-        elif name == b"IEND":
+        if name == b"IEND" or end > len(data):
             break
-        # A critical chunk behind the pixels is for libpng to refuse.
-        elif pieces and name[:1].isupper():
-            return None
+        if name == b"fdAT":
+            raise FrameFormatError(
+                f"{path} is an animation in a place for single frames; rename it to .apng or "
+                "leave it out by --exclude"
+            )
+        if name == b"IDAT" or name[0] & _ANCILLARY == 0 or not name.isalpha() or name == b"tRNS":
+            _check_chunk(data, name, start, end, path)
+        content = data[start + _CHUNK.size : end - 4]
+        if name in _INFLATED_CHUNKS:
+            _check_text(name, content, path)
+        if name == b"IDAT":
+            if compressed and previous != b"IDAT":
+                raise _undecodable(path, "its IDAT chunks do not follow one another")
+            compressed.append(content)
+        elif not compressed:
+            beside.setdefault(name, content)
         previous, start = name, end
-    return begin, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if end > len(data) or (name != b"IEND" and (name, end) != (b"IDAT", len(data))):
+        raise SourceError(
+            f"{path} is cut short: its {len(data)} bytes end in or behind a "
+            f"{name.decode('latin-1')!r} chunk; copy it again or remove it"
+        )
+    if not compressed:
+        raise _undecodable(path, "it has no IDAT chunk")
+    pixels = compressed[0] if len(compressed) == 1 else b"".join(compressed)
+    return _Parts(pixels, beside.get(b"PLTE", b""), beside.get(b"tRNS"))
+
+
+def _check_chunk(data: bytes, name: bytes, start: int, end: int, path: str) -> None:
+    """Refuse a chunk that the pixels need and that is damaged, or unknown."""
+    if _crc32(data[start + 4 : end - 4]) != _checksum(data, end):
+        raise _undecodable(path, f"{name.decode('latin-1')}: CRC error")
+    if name not in _KNOWN_CHUNKS or (name == b"IHDR" and start != _FIRST_CHUNK):
+        raise _undecodable(path, f"{name.decode('latin-1')}: unknown critical chunk")
 
 
 def chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -325,38 +431,6 @@ def _is_animated(data: bytes) -> bool:
     return any(name in _ANIMATION_CHUNKS for name, _ in chunks(data))
 
 
-def _whole(data: bytes, path: str) -> bytes:
-    """The file, of which no chunk may be cut short, up to its IEND chunk, or with one added.
-
-    libpng must never meet the end of the data: the callback by which imagecodecs tells it so
-    corrupts memory, and the process crashes some time later. Nor does it see chunks that it
-    would inflate to any size.
-    """
-    name = b"IHDR"
-    end = start = _FIRST_CHUNK
-    drop: list[tuple[int, int]] = []
-    for name, end in chunks(data):
-        if end > len(data):
-            break
-        if name == b"fdAT":
-            raise FrameFormatError(
-                f"{path} is an animation in a place for single frames; rename it to .apng or "
-                "leave it out by --exclude"
-            )
-        if name in _INFLATED_CHUNKS:
-            _check_text(name, data[start + _CHUNK.size : end - 4], path)
-            drop.append((start, end))
-        if name == b"IEND":
-            return _without(data, drop)
-        start = end
-    if name == b"IDAT" and end == len(data):
-        return _without(data, drop) + _IEND
-    raise SourceError(
-        f"{path} is cut short: its {len(data)} bytes end in or behind a "
-        f"{name.decode('latin-1')!r} chunk; copy it again or remove it"
-    )
-
-
 def _check_text(name: bytes, content: bytes, path: str) -> None:
     """Refuse a text or profile that is made to fill memory, at the cost of a bounded part of it."""
     _, _, rest = content.partition(b"\0")
@@ -380,61 +454,21 @@ def _check_text(name: bytes, content: bytes, path: str) -> None:
         )
 
 
-def _without(data: bytes, drop: list[tuple[int, int]]) -> bytes:
-    if not drop:
-        return data
-    kept, position = [], 0
-    for start, end in drop:
-        kept.append(data[position:start])
-        position = end
-    return b"".join([*kept, data[position:]])
-
-
-def _palette(data: bytes, head: Head, path: str) -> np.ndarray:
+def _palette(parts: _Parts, depth: int, path: str) -> np.ndarray:
     """The colours of a palette, (colours, 3 or 4)."""
-    found: dict[bytes, bytes] = {}
-    for name, content, intact in contents(data):
-        if name == b"IDAT":
-            break
-        if name in (b"PLTE", b"tRNS"):
-            if not intact:
-                raise SourceError(
-                    f"{path} has a {name.decode()} chunk with a wrong checksum; repair or remove it"
-                )
-            found.setdefault(name, content)
-    colours = found.get(b"PLTE", b"")
+    colours = parts.palette
     if not colours or len(colours) % 3 or len(colours) > 3 * _LARGEST_PALETTE:
         raise SourceError(
             f"{path} has a palette of {len(colours)} bytes; expected 3 for each of at most "
             f"{_LARGEST_PALETTE} colours, repair or remove it"
         )
-    palette = np.frombuffer(colours, np.uint8).reshape(-1, 3)[: 2**head.depth]
-    if b"tRNS" not in found:
+    palette = np.frombuffer(colours, np.uint8).reshape(-1, 3)[: 2**depth]
+    if parts.transparency is None:
         return palette
     alpha = np.full((len(palette), 1), 255, np.uint8)
-    given = np.frombuffer(found[b"tRNS"], np.uint8)[: len(palette)]
+    given = np.frombuffer(parts.transparency, np.uint8)[: len(palette)]
     alpha[: len(given), 0] = given
     return np.hstack([palette, alpha])
-
-
-def _decode_indices(data: bytes, head: Head, out: np.ndarray, path: str) -> None:
-    """Decode the indices of a palette file, which libpng would replace by colours.
-
-    It is given the same pixels as gray ones, and scales those of less than 8 bits to 0..255.
-    """
-    ihdr = bytearray(data[_FIRST_CHUNK + 8 : _IHDR_END - 4])
-    ihdr[9] = 0
-    start, pieces = _FIRST_CHUNK, [SIGNATURE, chunk_bytes(b"IHDR", bytes(ihdr))]
-    for name, end in chunks(data):
-        # Critical chunks begin with an upper-case letter; an unknown one is for libpng to refuse.
-        if name[:1].isupper() and name not in (b"IHDR", b"PLTE"):
-            pieces.append(data[start:end])
-        start = end
-        if name == b"IEND":
-            break
-    decode_pixels(b"".join(pieces), out, path)
-    if head.depth < 8:
-        out //= 255 // (2**head.depth - 1)
 
 
 def _before_pixels(data: bytes) -> tuple[dict[bytes, bytes], int]:
@@ -476,6 +510,14 @@ def _raw_profile(name: bytes, text: bytes) -> bytes:
         return bytes.fromhex(text.split(b"\n", 3)[3].decode("ascii"))
     except (zlib.error, ValueError, IndexError):
         return b""
+
+
+def _undecodable(path: str, reason: str) -> SourceError:
+    return SourceError(f"{path} cannot be decoded ({reason}); repair or remove it")
+
+
+def _crc32(data: bytes) -> int:
+    return zlib.crc32(data) if len(data) < _FEW_BYTES else int(imagecodecs.deflate_crc32(data))
 
 
 def _checksum(data: bytes, end: int) -> int:
