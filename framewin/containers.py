@@ -6,40 +6,48 @@ is followed out of a file.
 
 from __future__ import annotations
 
+import base64
+import bisect
 import itertools
 import json
 import math
+import re
+import struct
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from framewin.axes import LEFT_OUT, checked_axes
 from framewin.errors import FramewinError, StoreError
 from framewin.optional import require
 from framewin.schema import (
     FRAME_DTYPES,
+    PACKING,
     ClipTable,
     FrameFormat,
     fits,
 )
 from framewin.times import Times, UnknownTimesError, read_times
 
-AXES = {"t": "time", "y": "height", "x": "width", "c": "channel"}
-"""Letter -> what that axis of an array is."""
-USUAL_AXES = {2: "yx", 3: "tyx", 4: "tyxc"}
-"""Number of axes -> their order where nothing says otherwise."""
-DIMENSION_LETTERS = {
-    "t": ("t", "time", "frame", "frames"),
-    "y": ("y", "lat", "latitude", "height", "row", "rows"),
-    "x": ("x", "lon", "longitude", "width", "column", "columns"),
-    "c": ("c", "channel", "channels", "band", "variable"),
-}
-"""Letter -> names of dimensions that mean it."""
 MAX_ARRAYS_NAMED = 5
+MAX_COORDINATES = 2**14
+"""Rows or columns up to which their coordinates are kept: they lie in the store's attributes."""
+KEPT_ATTRIBUTES = (
+    *PACKING,
+    "standard_name",
+    "long_name",
+    "axis",
+    "valid_range",
+    "valid_min",
+    "valid_max",
+)
 MAX_VALUES_NAMED = 5
 STORE_ATTRIBUTE = "framewin"
 """Attribute of the root of a store that framewin wrote."""
@@ -47,7 +55,20 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
 """Files of which one makes a folder a Zarr group or array."""
 
 _NPY_MAGIC = b"\x93NUMPY"
-_NETCDF_CLASSIC_MAGIC = b"CDF"
+_HEADER_BYTES = 32
+_NOT_READ = {
+    b"CDF\1": "is a netCDF file of the classic format; rewrite it as netCDF4: nccopy -k nc4",
+    b"CDF\2": "is a netCDF file of the classic format; rewrite it as netCDF4: nccopy -k nc4",
+    b"CDF\5": "is a netCDF file of the classic format; rewrite it as netCDF4: nccopy -k nc4",
+    b"\x0e\x03\x13\x01": "is an HDF4 file; rewrite it as HDF5: h4toh5convert",
+    b"\xcd\xf3\x00\x01": "is a CDF file of NASA; rewrite it as netCDF4, as by cdf-to-netCDF",
+    b"version https://git-lfs": (
+        "is a pointer of Git LFS, in the place of a file that was not fetched; run git lfs pull"
+    ),
+}
+"""How files begin that are known and not read -> what to do about them."""
+# What the netCDF library calls a dimension that has no values of its own.
+_DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable."
 _FIRST_PLUGIN_FILTER = 32000
 ZARR_CODECS = frozenset(
     {
@@ -92,16 +113,19 @@ class ArrayInfo:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Of its values as they are meant: `_Unsigned` tells that integers lie in another type."""
     chunks: tuple[int, ...] | None = None
     """Shape of what its library reads at once."""
     dimensions: tuple[str, ...] | None = None
     """Names of its axes, where the file has them."""
-    nodata: float | None = None
-    """Its fill value attribute."""
+    missing: tuple[float, ...] = ()
+    """The values that its attributes call no data."""
     place: tuple[Path, int] | None = None
     """File and byte offset of its values in C order, where they lie in one piece."""
-    packing: Mapping[str, float] = field(default_factory=dict)
-    """Its attributes `scale_factor` and `add_offset`, which are never applied."""
+    packing: Mapping[str, Any] = field(default_factory=dict)
+    """Its attributes `KEPT_ATTRIBUTES` as JSON values; they are never applied."""
+    notes: tuple[str, ...] = ()
+    """Which of its attributes are not applied."""
 
 
 class ForeignArray(Protocol):
@@ -132,39 +156,61 @@ class ForeignArray(Protocol):
 class FrameArray:
     """An array seen as frames."""
 
-    def __init__(self, path: Path, *, array: str | None = None, axes: str | None = None) -> None:
-        """Find the frames of a container; nothing of them is read.
-
-        Args:
-            path: A Zarr group or array, an HDF5 or netCDF4 file, or a .npy file.
-            array: Name of the array; by default the only one of three or four axes.
-            axes: A letter of `AXES` for each axis; without t the array is a single frame. By
-                default what the names of its dimensions say, else `USUAL_AXES`.
-
-        Raises:
-            StoreError: No such file or array, axes that do not fit it, or values that are not
-                numbers of a known kind. Libraries may raise more on damaged files.
-        """
+    def __init__(
+        self, path: Path, found: ForeignArray, name: str, *, axes: str | None = None
+    ) -> None:
+        """Take an array for frames; see `open_frames`."""
         self.path = path
-        self.found, self.name = _find(path, array, None if axes is None else len(axes))
+        self.found, self.name = found, name
         self.info = self.found.info
-        self.axes = _checked_axes(path, self.name, self.info, axes)
+        self.axes = checked_axes(path, name, self.info.shape, self.info.dimensions, axes)
         self.frame_format = _frame_format(path, self.name, self.info, self.axes)
         sizes = dict(zip(self.axes, self.info.shape, strict=True))
-        self.num_frames = sizes.get("t", 1)
+        self.clip_frames = sizes.get("t", 1)
+        """Frames along its axis of time."""
+        self.num_clips = sizes.get("n", 1)
+        self.several = "n" in self.axes
+        """Whether it has an axis of clips, even of one."""
+        self.num_frames = self.num_clips * self.clip_frames
+        self._ends = list(range(self.clip_frames, self.num_frames + 1, self.clip_frames))
         chunks = dict(zip(self.axes, self.info.chunks or (), strict=False))
-        self.chunk_frames: int | None = chunks.get("t")
+        self.chunk_frames: int | None = None if "n" in self.axes else chunks.get("t")
         """Frames that the library reads at once."""
-        stated = self.info.nodata
-        dtype = self.frame_format.dtype
-        self.nodata = stated if stated is not None and fits(stated, dtype) else None
         self.notes: list[str] = []
         """What there is but not applied of the frames' times, once `clip_table` has asked."""
+        self.nodata: float | None = next(iter(self.info.missing), None)
+        self.merged = self.info.missing[1:]
+        """More values of no data, in whose place frames have `nodata`."""
 
     @property
     def lies_in_order(self) -> bool:
         """Whether the values in C order are frames as framewin has them."""
-        return self.axes in ("tyx", "tyxc") and self.info.dtype.isnative
+        in_order = self.axes.removeprefix("n") in ("tyx", "tyxc")
+        return in_order and self.info.dtype.isnative and not self.merged
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """A note on each axis of length 1 that is left out."""
+        names = self.info.dimensions or ("",) * len(self.axes)
+        places = zip(self.axes, names, strict=True)
+        return tuple(f"dimension {name} of length 1" for x, name in places if x == LEFT_OUT)
+
+    def coordinates(self) -> dict[str, Any]:
+        """The coordinates of rows and columns where they have any, as `StoreMeta` keeps them."""
+        kept = {}
+        for letter in "yx":
+            place = self.axes.index(letter)
+            name = self.info.dimensions[place] if self.info.dimensions else ""
+            size = self.info.shape[place]
+            found = self.found.coordinate(name, size) if name and size <= MAX_COORDINATES else None
+            if found is not None and found[0].dtype.kind in "iuf" and np.isfinite(found[0]).all():
+                values, attributes = found
+                kept[letter] = {
+                    "values": values.tolist(),
+                    "dtype": values.dtype.name,
+                    "attributes": _kept_attributes(attributes),
+                }
+        return kept
 
     def times(self, name: str | None = None) -> Times | None:
         """A number for each frame, from its time.
@@ -180,7 +226,7 @@ class FrameArray:
         given = name is not None
         if name is None and self.info.dimensions and "t" in self.axes:
             name = self.info.dimensions[self.axes.index("t")]
-        found = self.found.coordinate(name, self.num_frames) if name else None
+        found = self.found.coordinate(name, self.clip_frames) if name else None
         if found is None:
             return None
         try:
@@ -211,9 +257,18 @@ class FrameArray:
         Raises:
             StoreError: They cannot be read.
         """
+        pieces = [
+            self._read_clip(number, first, last)
+            for number, first, last in _by_clip(begin, end, self._ends)
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _read_clip(self, number: int, begin: int, end: int) -> np.ndarray:
+        """Frames [begin, end) of a clip."""
         where = [slice(None)] * len(self.axes)
-        if "t" in self.axes:
-            where[self.axes.index("t")] = slice(begin, end)
+        for letter, part in (("t", slice(begin, end)), ("n", slice(number, number + 1))):
+            if letter in self.axes:
+                where[self.axes.index(letter)] = part
         try:
             values = self.found.read(tuple(where))
         except StoreError:
@@ -225,19 +280,94 @@ class FrameArray:
                 f"{self.path}: frames {begin} to {end - 1} of {self.name!r} cannot be read "
                 f"({reason})"
             ) from exc
-        order = [self.axes.index(letter) for letter in "tyxc" if letter in self.axes]
+        if values.dtype.kind != self.info.dtype.kind:
+            values = values.view(_other_sign(values.dtype))
+        if self.merged:
+            lost = np.isin(values, np.array(self.merged, values.dtype), kind=None)
+            if any(map(math.isnan, self.merged)):
+                lost |= np.isnan(values)
+            values = np.where(lost, values.dtype.type(self.nodata), values)
+        rank = {letter: place for place, letter in enumerate("ntyxc" + LEFT_OUT)}
+        order = sorted(range(len(self.axes)), key=lambda place: rank[self.axes[place]])
         frames = np.transpose(values, order).reshape(end - begin, *self.frame_format.shape)
         return np.ascontiguousarray(frames, dtype=self.frame_format.dtype)
 
 
+class JoinedArrays(FrameArray):
+    """Several arrays of one container, each of which is a clip, one behind the other."""
+
+    def __init__(self, members: list[FrameArray], pattern: str) -> None:
+        """Join arrays of one kind of frames."""
+        first = members[0]
+        super().__init__(first.path, first.found, first.name, axes=first.axes)
+        for member in members:
+            for what in ("frame_format", "axes", "nodata", "merged"):
+                one, other = getattr(first, what), getattr(member, what)
+                if str(one) != str(other):
+                    raise StoreError(
+                        f"{self.path}: {member.name!r} has {what} {other}, {first.name!r} has "
+                        f"{one}; choose arrays that are alike by another pattern than {pattern!r}"
+                    )
+            if packing_values(first.info.packing) != packing_values(member.info.packing):
+                raise StoreError(
+                    f"{self.path}: {member.name!r} and {first.name!r} have different "
+                    f"{' or '.join(PACKING)}; choose arrays that are alike"
+                )
+        self.members = members
+        self.name = pattern
+        self.info = replace(self.info, place=None)
+        self.chunk_frames = None
+        self.num_clips = sum(member.num_clips for member in members)
+        self._ends = list(itertools.accumulate(member.num_frames for member in members))
+        self.num_frames = self._ends[-1]
+
+    def check_chunks(self) -> None:
+        """See `FrameArray`."""
+        for member in self.members:
+            member.check_chunks()
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """See `FrameArray`."""
+        pieces = [
+            self.members[number].read(first, last)
+            for number, first, last in _by_clip(begin, end, self._ends)
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _by_clip(begin: int, end: int, ends: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Rows [begin, end) of clips that end at these rows: (clip, first frame in it, end frame)."""
+    number = bisect.bisect_right(ends, begin)
+    while begin < end:
+        start = ends[number - 1] if number else 0
+        last = min(end, ends[number])
+        yield number, begin - start, last - start
+        begin, number = last, number + 1
+
+
+def packing_values(packing: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must be alike for two arrays' numbers to mean the same."""
+    return tuple(packing.get(name) for name in PACKING)
+
+
 def open_frames(path: Path, *, array: str | None = None, axes: str | None = None) -> FrameArray:
-    """See `FrameArray`.
+    """Find the frames of a container; nothing of them is read.
+
+    Args:
+        path: A Zarr group or array, an HDF5 or netCDF4 file, or a .npy file.
+        array: Name of the array, or a glob pattern of names of which each is a clip; by default
+            the only one of three to five axes.
+        axes: A letter of `AXES` for each axis; without t the array is a single frame. By
+            default what the names of its dimensions or its shape say for certain.
 
     Raises:
-        StoreError: As there, or a file that its library cannot read.
+        StoreError: No such file or array, axes that do not fit it, values that are not numbers
+            of a known kind, or a file that its library cannot read.
     """
     try:
-        return FrameArray(path, array=array, axes=axes)
+        found = _find(path, array, None if axes is None else len(axes))
+        members = [FrameArray(path, each, name, axes=axes) for each, name in found]
+        return members[0] if len(members) == 1 else JoinedArrays(members, str(array))
     except FramewinError:
         raise
     # Damaged files can make the libraries raise nearly anything.
@@ -267,13 +397,20 @@ def clip_table(
     """
     if clip_ids is not None and clip_starts is not None:
         raise ValueError("clips are told by clip_ids or by clip_starts, not by both")
+    if isinstance(source, JoinedArrays):
+        return _joined_clips(source, clip_ids, clip_starts, frame_numbers)
     path, found, num_frames = source.path, source.found, source.num_frames
+    if source.num_clips > 1 and (clip_ids is not None or clip_starts is not None):
+        raise ValueError("an axis n tells the clips, so clip_ids and clip_starts cannot")
     names, starts = [source.name], np.array([0])
+    if source.several:
+        starts = np.arange(source.num_clips) * source.clip_frames
+        names = [f"clip{number}" for number in range(len(starts))]
     if clip_ids is not None:
         ids = _values(found, clip_ids, num_frames)
         _check_length(path, "clip_ids", ids, num_frames)
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-        names = [str(clip) for clip in ids[starts]]
+        names = [_text(clip) for clip in ids[starts]]
         if len(set(names)) != len(names):
             twice = next(clip for clip in names if names.count(clip) > 1)
             raise StoreError(f"{path}: the frames of clip {twice} do not follow one another")
@@ -287,6 +424,8 @@ def clip_table(
             )
     starts = starts.astype(np.int64)
     times, what = _numbers(source, frame_numbers)
+    if times is not None and len(times.numbers) < num_frames:
+        times = replace(times, numbers=np.tile(times.numbers, source.num_clips))
     if times is None:
         # Counted through, so that opening does not grow with the frames.
         return ClipTable(tuple(names), starts, starts, starts, num_frames, step=1)
@@ -296,6 +435,39 @@ def clip_table(
     return ClipTable.from_frame_numbers(
         names, clips, time_unit=times.unit, tolerance=times.tolerance
     )
+
+
+def _joined_clips(
+    source: JoinedArrays,
+    clip_ids: Column | None,
+    clip_starts: Column | None,
+    frame_numbers: Column | None,
+) -> ClipTable:
+    """The clips of several arrays, each with its own times."""
+    if any(column is not None for column in (clip_ids, clip_starts, frame_numbers)):
+        raise ValueError(
+            f"{source.name!r} names several arrays, each a clip; clip_ids, clip_starts and "
+            "frame_numbers are of one array"
+        )
+    names: list[str] = []
+    numbers: list[np.ndarray] = []
+    found = [_numbers(member, None)[0] for member in source.members]
+    if len({None if times is None else times.unit for times in found}) > 1:
+        raise StoreError(
+            f"{source.path}: the arrays of {source.name!r} are not all numbered by times of one "
+            "unit; choose arrays that are alike"
+        )
+    for member, times in zip(source.members, found, strict=True):
+        one = np.arange(member.clip_frames) if times is None else times.numbers
+        if (np.diff(one) < 1).any():
+            raise StoreError(f"{source.path}: the times of {member.name!r} must increase")
+        clips = [f"/clip{number}" for number in range(member.num_clips)] if member.several else [""]
+        names += [f"{member.name}{clip}" for clip in clips]
+        numbers += [one] * member.num_clips
+    source.notes += dict.fromkeys(note for member in source.members for note in member.notes)
+    unit = None if found[0] is None else found[0].unit
+    tolerance = max((times.tolerance for times in found if times is not None), default=0)
+    return ClipTable.from_frame_numbers(names, numbers, time_unit=unit, tolerance=tolerance)
 
 
 def _numbers(source: FrameArray, given: Column | None) -> tuple[Times | None, str]:
@@ -332,6 +504,18 @@ def reading_hdf5(path: Path) -> Iterator[Any]:
         file = h5py.File(path, "r")
     with file:
         yield file
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file is of HDF5, perhaps behind a block of a user's."""
+    import h5py
+
+    return bool(h5py.is_hdf5(path))
+
+
+def not_read(start: bytes) -> str | None:
+    """What to do about a file that begins so, where it is of a known kind that is not read."""
+    return next((what for magic, what in _NOT_READ.items() if start.startswith(magic)), None)
 
 
 def is_zarr(path: Path) -> bool:
@@ -377,20 +561,19 @@ class _Hdf5Array:
         self._name = name
         with reading_hdf5(path) as file:
             dataset = file[name]
+            if dataset.is_virtual or dataset.external is not None:
+                raise StoreError(f"{path}: {name!r} keeps its values in other files")
             offset = dataset.id.get_offset() if dataset.chunks is None else None
             self.info = ArrayInfo(
                 dataset.shape,
-                dataset.dtype,
-                dataset.chunks,
-                tuple(
-                    scales[0].name.rpartition("/")[2] if len(scales) else ""
+                chunks=dataset.chunks,
+                dimensions=tuple(
+                    scales[0].name.rpartition("/")[2] if len(scales) else scales.label
                     for scales in dataset.dims
                 ),
-                _nodata(dataset.attrs),
-                None if offset is None else (path, offset),
-                _packing(dataset.attrs),
+                place=None if offset is None else (path, offset),
+                **_meaning(dataset.attrs, dataset.dtype),
             )
-            self._missing = self._count_missing(dataset)
             text = file.attrs.get(STORE_ATTRIBUTE) if name == "frames" else None
             self._settings = None if text is None else json.loads(text)
 
@@ -403,7 +586,8 @@ class _Hdf5Array:
         return values
 
     def missing_chunk(self) -> str | None:
-        return self._missing
+        with reading_hdf5(self._path) as file:
+            return self._missing_of(file[self._name])
 
     def sibling(self, name: str, most: int) -> np.ndarray:
         with reading_hdf5(self._path) as file:
@@ -416,7 +600,9 @@ class _Hdf5Array:
         with reading_hdf5(self._path) as file:
             for key in (_beside(self._name, name), name):
                 if _holds_array(file, key) and file[key].shape == (size,):
-                    return _column(file[key]), dict(file[key].attrs)
+                    scale = file[key].attrs.get("NAME", b"")
+                    if not _text(scale).startswith(_DIMENSION_ONLY):
+                        return _column(file[key]), dict(file[key].attrs)
         return None
 
     def files(self) -> Iterator[Path]:
@@ -425,38 +611,48 @@ class _Hdf5Array:
     def store_settings(self) -> dict[str, Any] | None:
         return self._settings
 
-    def _count_missing(self, dataset: Any) -> str | None:
-        if dataset.is_virtual or dataset.external is not None:
-            raise StoreError(f"{self._path}: {self._name!r} keeps its values in other files")
+    def _missing_of(self, dataset: Any) -> str | None:
         if dataset.chunks is None:
             return "0" if dataset.id.get_offset() is None else None
+        steps = zip(dataset.shape, dataset.chunks, strict=True)
+        starts = [range(0, size, step) for size, step in steps]
+        expected = math.prod(map(len, starts))
+        # Before anything is counted: a file of a kilobyte can claim any number of chunks.
+        if expected > self._path.stat().st_size:
+            return f"{expected} (a file of {self._path.stat().st_size} bytes cannot hold as many)"
+        if dataset.id.get_num_chunks() >= expected:
+            return None
         present: set[tuple[int, ...]] = set()
         dataset.id.chunk_iter(lambda chunk: present.add(tuple(chunk.chunk_offset)))
-        steps = zip(dataset.shape, dataset.chunks, strict=True)
-        for chunk in itertools.product(*(range(0, size, step) for size, step in steps)):
-            if chunk not in present:
-                return str(chunk)
-        return None
+        lost = (chunk for chunk in itertools.product(*starts) if chunk not in present)
+        return str(next(lost))
 
 
 class _ZarrArray:
     """An array of a Zarr group, of format 2 or 3."""
 
-    def __init__(self, path: Path, name: str, array: Any, settings: Any) -> None:
+    def __init__(self, path: Path, name: str, array: Any, group: Mapping[str, Any]) -> None:
         self._path = path
         self._name = name
         self._array = array
-        self._settings = settings if name == "frames" else None
+        self._settings = group.get(STORE_ATTRIBUTE) if name == "frames" else None
         _check_codecs(path, name, array)
         names = getattr(array.metadata, "dimension_names", None)
-        names = names or array.attrs.get("_ARRAY_DIMENSIONS")
+        names = names or array.attrs.get("_ARRAY_DIMENSIONS") or _ome_axes(name, group)
+        attributes = dict(array.attrs)
+        fill = array.metadata.fill_value
+        if (
+            array.metadata.zarr_format == 2
+            and "_ARRAY_DIMENSIONS" in attributes
+            and fill is not None
+        ):
+            # There xarray keeps the attribute _FillValue.
+            attributes.setdefault("_FillValue", fill)
         self.info = ArrayInfo(
             array.shape,
-            np.dtype(array.dtype),
-            array.chunks,
-            tuple(str(name) for name in names) if names else None,
-            _nodata(array.attrs),
-            packing=_packing(array.attrs),
+            chunks=array.chunks,
+            dimensions=tuple("" if name is None else str(name) for name in names or ()) or None,
+            **_meaning(attributes, np.dtype(array.dtype)),
         )
 
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
@@ -504,126 +700,245 @@ class _ZarrArray:
         return self._path / self._name if self._name else self._path
 
 
-def _find(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
-    """The array of a container, and its name."""
+def _find(path: Path, name: str | None, num_axes: int | None) -> list[tuple[ForeignArray, str]]:
+    """The arrays of a container that are meant, with their names."""
     if path.is_dir():
         return _find_zarr(path, name, num_axes)
     if not path.is_file():
         raise StoreError(f"{path} does not exist; expected a Zarr, HDF5, netCDF4 or .npy array")
     with path.open("rb") as file:
-        magic = file.read(len(_NPY_MAGIC))
-    if magic == _NPY_MAGIC:
-        return _NpyArray(path), name or path.stem
-    if magic.startswith(_NETCDF_CLASSIC_MAGIC):
-        raise StoreError(
-            f"{path} is a netCDF file of the classic format; rewrite it as netCDF4: nccopy -k nc4"
-        )
+        start = file.read(_HEADER_BYTES)
+    if start.startswith(_NPY_MAGIC):
+        return [(_NpyArray(path), name or path.stem)]
+    reason = not_read(start)
+    if reason is not None:
+        raise StoreError(f"{path} {reason}")
     return _find_hdf5(path, name, num_axes)
 
 
-def _find_zarr(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
+def _find_zarr(
+    path: Path, name: str | None, num_axes: int | None
+) -> list[tuple[ForeignArray, str]]:
     import zarr
 
     try:
-        node: Any = zarr.open(path, mode="r")
+        # Consolidated metadata may be older than the arrays.
+        node: Any = zarr.open(path, mode="r", use_consolidated=False)
     except FileNotFoundError:
         raise StoreError(f"{path} is a folder but no Zarr group or array") from None
     if not isinstance(node, zarr.Group):
-        return _ZarrArray(path, "", node, None), name or path.stem
-    members = node.members(max_depth=None)
+        group = path.parent
+        if not is_zarr(group):
+            return [(_ZarrArray(path, "", node, {}), name or path.stem)]
+        # Its dimensions may be described in the group that holds it.
+        attributes = dict(zarr.open(group, mode="r", use_consolidated=False).attrs)
+        attributes.pop(STORE_ATTRIBUTE, None)
+        return [(_ZarrArray(group, path.name, node, attributes), path.name)]
+    with warnings.catch_warnings():
+        # Of files that are no part of Zarr, such as the record of a store.
+        warnings.simplefilter("ignore")
+        members = list(node.members(max_depth=None))
     arrays = {key: array for key, array in members if isinstance(array, zarr.Array)}
-    shapes = {key: array.shape for key, array in arrays.items()}
-    chosen = _choose(path, name, shapes, num_axes)
-    return _ZarrArray(path, chosen, arrays[chosen], node.attrs.get(STORE_ATTRIBUTE)), chosen
+    held = {key: (array.shape, array.dtype) for key, array in arrays.items()}
+    return [
+        (_ZarrArray(path, key, arrays[key], dict(node.attrs)), key)
+        for key in _choose(path, name, held, num_axes)
+    ]
 
 
-def _find_hdf5(path: Path, name: str | None, num_axes: int | None) -> tuple[ForeignArray, str]:
+def _find_hdf5(
+    path: Path, name: str | None, num_axes: int | None
+) -> list[tuple[ForeignArray, str]]:
     import h5py
 
-    if not h5py.is_hdf5(path):
+    if not is_hdf5(path):
         raise StoreError(f"{path} is not a Zarr, HDF5, netCDF4 or .npy array")
-    shapes: dict[str, tuple[int, ...]] = {}
+    held: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def visit(key: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset) and node.shape is not None:
-            shapes[key] = node.shape
+        if isinstance(node, h5py.Dataset):
+            held[key] = (node.shape or (), node.dtype)
 
     with reading_hdf5(path) as file:
         # Follows no soft or external links, so nothing outside the file is ever read.
         file.visititems(visit)
-    chosen = _choose(path, name, shapes, num_axes)
-    return _Hdf5Array(path, chosen), chosen
+    return [(_Hdf5Array(path, key), key) for key in _choose(path, name, held, num_axes)]
 
 
 def _choose(
-    path: Path, name: str | None, shapes: dict[str, tuple[int, ...]], num_axes: int | None
-) -> str:
-    """The array of this name, or the only one that can hold frames."""
+    path: Path,
+    name: str | None,
+    held: dict[str, tuple[tuple[int, ...], Any]],
+    num_axes: int | None,
+) -> list[str]:
+    """The array of this name, those that a pattern names, or the only one that can hold frames."""
     wanted = None if name is None else name.strip("/")
-    if wanted in shapes:
-        return wanted
-    allowed = (3, 4) if num_axes is None else (num_axes,)
-    frames = [key for key, shape in shapes.items() if len(shape) in allowed]
+    if wanted in held:
+        return [wanted]
+    if wanted is not None and any(sign in wanted for sign in "*?["):
+        chosen = sorted((key for key in held if fnmatchcase(key, wanted)), key=_natural_key)
+        if chosen:
+            return chosen
+    allowed = (3, 4, 5) if num_axes is None else (num_axes,)
+    frames = [key for key, (shape, _) in held.items() if len(shape) in allowed]
     if name is None and len(frames) == 1:
-        return frames[0]
-    shown = ", ".join(f"{key} {shapes[key]}" for key in frames[:MAX_ARRAYS_NAMED])
-    shown = shown or f"none of {' or '.join(map(str, allowed))} axes"
-    if name is None:
-        raise StoreError(f"{path}: name the array with the frames; there are {shown}")
-    raise StoreError(f"{path} holds no array {name!r}; there are {shown}")
+        return frames
+    shown = _shown_arrays({key: held[key] for key in frames})
+    if not frames:
+        axes = " or ".join(map(str, allowed))
+        shown = f"none of {axes} axes, but {_shown_arrays(held) or 'no array at all'}"
+    if name is not None:
+        raise StoreError(f"{path} holds no array {name!r}; there are {shown}")
+    several = f"; a pattern such as '{_pattern(frames)}' takes each as a clip" * (len(frames) > 1)
+    encoded = "; frames that are encoded must be decoded first" * (not frames)
+    raise StoreError(f"{path}: name the array with the frames; there are {shown}{several}{encoded}")
 
 
-def _checked_axes(path: Path, name: str, info: ArrayInfo, axes: str | None) -> str:
-    """One letter for each axis of an array."""
-    shape = tuple(info.shape)
-    if axes is None:
-        axes = _axes_of_names(info.dimensions) or USUAL_AXES.get(len(shape))
-    letters = "" if axes is None else axes
-    if (
-        len(letters) != len(shape)
-        or len(set(letters)) != len(letters)
-        or not set(letters) <= set(AXES)
-        or not set("yx") <= set(letters)
-    ):
-        named = ", ".join(f"{letter} {meaning}" for letter, meaning in AXES.items())
-        raise StoreError(
-            f"{path}: axes {axes!r} do not fit {name!r} of shape {shape}; give one letter for "
-            f"each axis ({named}), for example axes='tyx'"
-        )
-    if 0 in shape:
-        raise StoreError(f"{path}: {name!r} of shape {shape} holds no frame")
-    return letters
+def _shown_arrays(held: Mapping[str, tuple[tuple[int, ...], Any]]) -> str:
+    """Some arrays with shape and, where it is none that frames may have, kind of values."""
+    shown = []
+    for key, (shape, dtype) in held.items():
+        kind = "" if np.dtype(dtype).name in FRAME_DTYPES else f" of {_held(dtype)}"
+        shown.append(f"{key} {shape}{kind}")
+    more = [f"{len(shown) - MAX_ARRAYS_NAMED} more"] * (len(shown) > MAX_ARRAYS_NAMED)
+    return ", ".join([*shown[:MAX_ARRAYS_NAMED], *more])
 
 
-def _axes_of_names(dimensions: tuple[str, ...] | None) -> str | None:
-    """Letters for named dimensions, if all the names are known."""
-    by_name = {name: letter for letter, names in DIMENSION_LETTERS.items() for name in names}
-    letters = [by_name.get(dimension.lower()) for dimension in dimensions or ()]
-    return "".join(filter(None, letters)) if letters and None not in letters else None
+def _held(dtype: np.dtype[Any]) -> str:
+    """What values are, in words.
+
+    >>> _held(np.dtype([("r", "u1"), ("g", "u1")])), _held(np.dtype("S3")), _held(np.dtype("i8"))
+    ('records of r, g', 'strings of bytes', 'int64')
+    """
+    if dtype.names:
+        return f"records of {', '.join(dtype.names)}"
+    if dtype.kind == "O":
+        metadata: Mapping[str, Any] = dtype.metadata or {}
+        base = metadata.get("vlen")
+        return f"encoded bytes ({base} of any length)" if base == np.uint8 else "strings or lists"
+    words = {"S": "strings of bytes", "U": "text", "V": "opaque bytes"}
+    return words.get(dtype.kind) or dtype.name
+
+
+def _pattern(names: list[str]) -> str:
+    """A glob of names that differ in one part of their paths, else of everything.
+
+    >>> _pattern(["data/demo_0/image", "data/demo_1/image"]), _pattern(["a", "b/c"])
+    ('data/*/image', '*')
+    """
+    parts = [name.split("/") for name in names]
+    if len({len(path) for path in parts}) > 1:
+        return "*"
+    return "/".join(place[0] if len(set(place)) == 1 else "*" for place in zip(*parts, strict=True))
+
+
+def _natural_key(name: str) -> list[Any]:
+    """Sort key by which demo_10 follows demo_2."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def _ome_axes(name: str, group: Mapping[str, Any]) -> list[str]:
+    """Names of the axes of an array by the group's metadata of OME-Zarr, where that has any."""
+    found = group.get("ome", group).get("multiscales", ())
+    for images in found if isinstance(found, list) else ():
+        if name in [level.get("path") for level in images.get("datasets", ())]:
+            return [
+                axis["name"] if isinstance(axis, dict) else axis for axis in images.get("axes", ())
+            ]
+    return []
 
 
 def _frame_format(path: Path, name: str, info: ArrayInfo, axes: str) -> FrameFormat:
     if info.dtype.name not in FRAME_DTYPES:
+        advice = "decode them first" if info.dtype.kind in "OSUV" else "save it as one of them"
         raise StoreError(
-            f"{path}: {name!r} holds {info.dtype.name} values; expected one of "
-            f"{', '.join(FRAME_DTYPES)}"
+            f"{path}: {name!r} holds {_held(info.dtype)} values; expected one of "
+            f"{', '.join(FRAME_DTYPES)}; {advice}"
         )
     sizes = dict(zip(axes, info.shape, strict=True))
     return FrameFormat(sizes["y"], sizes["x"], sizes.get("c", 1), info.dtype.name)
 
 
-def _nodata(attributes: Any) -> float | None:
-    """The fill value that an array's attributes give, as netCDF and xarray write it."""
-    for name in ("_FillValue", "missing_value"):
+def _meaning(attributes: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """What attributes by the conventions of netCDF (CF) say of values: fields of `ArrayInfo`."""
+    sign = {"true": "i", "false": "u"}.get(_text(attributes.get("_Unsigned", "")).lower())
+    turned = sign == dtype.kind
+    meant = _other_sign(dtype) if turned else dtype
+    missing: list[float] = []
+    notes: list[str] = []
+    for name in ("_FillValue", "missing_value") if dtype.kind in "iuf" else ():
+        for stated in np.ravel(attributes.get(name, [])).tolist():
+            value = _stated_value(stated, dtype, meant)
+            if value is None or not fits(value, meant.name):
+                notes.append(f"{name} {_text(stated)}, no {meant.name} value")
+            elif not any(
+                value == known or (value != value and known != known) for known in missing
+            ):
+                missing.append(value)
+    packing = _kept_attributes(attributes)
+    for name in packing:
+        if turned and name.startswith("valid_"):
+            packing[name] = [
+                _stated_value(v, dtype, meant) for v in np.ravel(packing[name]).tolist()
+            ]
+    notes += [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in packing.items()
+        if name in ("scale_factor", "add_offset") or name.startswith("valid_")
+    ]
+    return {"dtype": meant, "missing": tuple(missing), "packing": packing, "notes": tuple(notes)}
+
+
+def _stated_value(stated: Any, dtype: np.dtype[Any], meant: np.dtype[Any]) -> float | None:
+    """A value of no data as the values have it, however the attribute is written."""
+    if isinstance(stated, str | bytes):
+        text = _text(stated)
+        try:
+            return float(text)
+        except ValueError:
+            pass
+        try:
+            # So xarray writes floats for Zarr 3.
+            [stated] = struct.unpack("<d", base64.b64decode(text, validate=True))
+        except (ValueError, struct.error):
+            return None
+    if not isinstance(stated, int | float):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(dtype.type(stated))
+    if meant != dtype and fits(stated, dtype.name):
+        return float(np.array(int(stated), dtype).view(meant))
+    return float(stated)
+
+
+def _other_sign(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Signed integers for unsigned ones, and the other way round."""
+    other = {"i": "u", "u": "i"}[dtype.kind]
+    return np.dtype(f"{dtype.str[0]}{other}{dtype.itemsize}")
+
+
+def _kept_attributes(attributes: Any) -> dict[str, Any]:
+    """Those that say what numbers mean, as JSON values."""
+    kept: dict[str, Any] = {}
+    for name in KEPT_ATTRIBUTES:
         value = attributes.get(name)
-        if value is None:
-            continue
-        number = np.asarray(value).reshape(-1)[0]
-        # Zarr 3 writes NaN as text, and xarray other floats in an encoding of its own.
-        if isinstance(number, str):
-            return math.nan if number == "NaN" else None
-        return float(number)
-    return None
+        if isinstance(value, str | bytes):
+            kept[name] = _text(value)
+        elif np.asarray(value).dtype.kind in "iuf" and np.isfinite(value).all():
+            numbers = np.ravel(value).tolist()
+            kept[name] = numbers[0] if len(numbers) == 1 else numbers
+    for name in PACKING[:2]:
+        if isinstance(kept.get(name), int):
+            kept[name] = float(kept[name])
+    return kept
+
+
+def _text(value: Any) -> str:
+    """A name or attribute as text, also where it is bytes."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(value)
 
 
 def _check_codecs(path: Path, name: str, array: Any) -> None:
@@ -674,11 +989,6 @@ def _beside(name: str, other: str) -> str:
     """Path of an array in the same group as another one."""
     group = name.rpartition("/")[0]
     return f"{group}/{other}" if group else other
-
-
-def _packing(attributes: Any) -> dict[str, float]:
-    names = ("scale_factor", "add_offset")
-    return {name: float(np.ravel(attributes[name])[0]) for name in names if name in attributes}
 
 
 def _plain_numbers(values: np.ndarray) -> tuple[Times | None, str]:

@@ -221,9 +221,10 @@ class FrameWindowDataset:
                 and targets get 0 in its place.
             nodata: Pixel value that stands for no data; by default what the store says.
             array: Name of the array with the frames, for example `"data"` or
-                `"image1/image_data"`.
-            axes: A letter for each axis of the array, t time, y, x, c channel; by default what
-                its dimension names say, else "tyx" or "tyxc".
+                `"image1/image_data"`; or a pattern such as `"data/*/image"` of arrays of which
+                each is a clip.
+            axes: A letter for each axis of the array, t time, y, x, c channel, n clip; by default
+                what its dimension names say, else "tyx" or "tyxc" where the shape leaves no doubt.
             clip_ids: Of an array: the clip of each frame, (num_frames,), equal for the frames of
                 a clip; or the name of an array that holds them. By default all are one clip.
             clip_starts: Of an array: instead of ids, the row of each clip's first frame.
@@ -318,7 +319,7 @@ class FrameWindowDataset:
 
     @property
     def conversion(self) -> Mapping[str, Any]:
-        """How the store was converted, as it says; empty of an array that others wrote."""
+        """How the store was converted; of an array that others wrote, what its attributes say."""
         return self._store.meta.conversion
 
     @property

@@ -5,7 +5,8 @@
     |   |-- FrameFormatError      a frame of another size, channel count or dtype
     |   `-- SourceChangedError    a file that changed while it was converted
     |-- StoreError                a store that cannot be read, or must not be written
-    |   `-- FormatVersionError    a store of a newer framewin
+    |   |-- FormatVersionError    a store of a newer framewin
+    |   `-- NotOursError          nothing that framewin wrote
     |-- TrainingError             training that cannot start, or went wrong
     `-- MissingDependencyError    an optional package is not installed (also an ImportError)
 
@@ -55,6 +56,10 @@ class SourceChangedError(SourceError):
 
 class StoreError(FramewinError):
     """A store cannot be read, or must not be written."""
+
+
+class NotOursError(StoreError):
+    """What is there was not written by framewin; it may hold an array all the same."""
 
 
 class FormatVersionError(StoreError):

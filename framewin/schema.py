@@ -28,6 +28,8 @@ FRAME_DTYPES = (
     "float32",
     "float64",
 )
+PACKING = ("scale_factor", "add_offset", "units")
+"""Attributes by which pixel values that are alike mean different things."""
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 """Unit of time stamps -> how many make a second."""
 
@@ -233,6 +235,18 @@ class StoreMeta:
             raise ValueError(
                 f"the no-data value {self.nodata:g} is not a {self.frame_format.dtype} value"
             )
+
+    @property
+    def packing(self) -> Mapping[str, Any]:
+        """Attributes that say what pixel values mean: `scale_factor`, units and their like."""
+        found: Mapping[str, Any] = self.conversion.get("packing", {})
+        return found
+
+    @property
+    def coordinates(self) -> Mapping[str, Any]:
+        """Of `y` and `x`, where they are known: `values`, their `dtype`, and `attributes`."""
+        found: Mapping[str, Any] = self.conversion.get("coordinates", {})
+        return found
 
     @property
     def frame_bytes(self) -> int:

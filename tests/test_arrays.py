@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,11 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framewin import FrameWindowDataset, StoreError
+from framewin import FrameWindowDataset, SourceError, StoreError, convert
 from framewin.containers import _codec_names
+from framewin.sources.hdf5_zarr import inspect_clip
+from framewin.sources.info import ReadOptions
+from framewin.stores.array_store import open_array
 from tests.conftest import import_or_skip
 
 T, H, W, C = 9, 4, 5, 3
@@ -167,8 +171,7 @@ def test_dimension_names_give_the_axes(tmp_path: Path) -> None:
     for path in (tmp_path / "rain.nc", tmp_path / "rain2.zarr"):
         ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="rain")
         assert np.array_equal(ds[3][0][0], data[:, :, 3].transpose(1, 2, 0))
-        if path.suffix == ".nc":
-            assert ds.nodata == -300
+        assert ds.nodata == -300
 
 
 def lose(path: Path, pattern: str) -> None:
@@ -261,7 +264,7 @@ MISTAKES = {
     ),
     "strings": (
         lambda path: hdf5(path, np.full((T, H, W), b"abc")),
-        "'group/data' holds bytes24 values; expected one of uint8, uint16",
+        "'group/data' holds strings of bytes values; expected one of uint8, uint16",
         {"array": "group/data"},
     ),
     "truth values": (
@@ -480,3 +483,276 @@ def test_columns_are_of_the_same_file(tmp_path: Path) -> None:
         FrameWindowDataset(
             path, input_frames=1, predict_frames=1, array="group/data", clip_ids="ids"
         )
+
+
+MEANINGS: dict[str, tuple[str, dict[str, Any], float]] = {
+    "unsigned": ("int16", {"_FillValue": np.int16(-300), "_Unsigned": "true"}, 65236),
+    "signed": ("uint8", {"_FillValue": np.uint8(251), "_Unsigned": "false"}, -5),
+    "two values": ("int16", {"_FillValue": np.int16(-300), "missing_value": np.int16(1)}, -300),
+    "a list": ("int16", {"missing_value": np.array([-293, 1], "int16")}, -293),
+    "one value twice": ("int16", {"_FillValue": np.int16(1), "missing_value": np.int16(1)}, 1),
+    "a float": ("float32", {"missing_value": np.float32(1e20)}, float(np.float32(1e20))),
+    "NaN and more": ("float32", {"_FillValue": np.float32("nan"), "missing_value": 1.0}, np.nan),
+}
+
+
+@pytest.mark.parametrize("meaning", MEANINGS)
+@pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")
+def test_values_mean_what_xarray_reads(tmp_path: Path, meaning: str) -> None:
+    """Converted or in place: values, no data, scale, units and coordinates by the conventions."""
+    xarray = import_or_skip("xarray")
+    import_or_skip("h5netcdf")
+    dtype, attributes, nodata = MEANINGS[meaning]
+    data = values((T, H, W), "int16").astype(dtype)
+    if dtype == "float32":
+        data[0, 0, :2] = 1e20, np.nan
+    units = {"scale_factor": 0.5, "add_offset": 2.0, "units": "mm h-1", "long_name": "rain"}
+    latitudes = np.linspace(55, 48, H, dtype="float32")
+    with h5py.File(tmp_path / "rain.nc", "w") as file:
+        file["rain"] = data
+        for axis, (name, scale) in enumerate(
+            {"time": np.arange(T), "lat": latitudes, "lon": np.arange(W)}.items()
+        ):
+            file[name] = scale
+            file[name].make_scale(name)
+            file["rain"].dims[axis].attach_scale(file[name])
+        file["lat"].attrs["units"] = "degrees_north"
+        file["rain"].attrs.update({**units, **attributes})
+    convert(tmp_path / "rain.nc", tmp_path / "store.zarr", array="rain")
+    convert(tmp_path / "store.zarr", tmp_path / "again.h5")
+    expected = xarray.open_dataset(tmp_path / "rain.nc", engine="h5netcdf").rain.to_numpy()
+    place = FrameWindowDataset(tmp_path / "rain.nc", input_frames=1, predict_frames=1, array="rain")
+    for found in (
+        xarray.open_zarr(tmp_path / "store.zarr"),
+        xarray.open_dataset(tmp_path / "again.h5", engine="h5netcdf"),
+    ):
+        assert np.allclose(found.frames.to_numpy()[..., 0], expected, rtol=1e-6, equal_nan=True)
+        assert (found.frames.units, found.frames.long_name) == ("mm h-1", "rain")
+        assert np.array_equal(found.y.to_numpy(), latitudes)
+        assert found.y.units == "degrees_north"
+        assert found.x.to_numpy().tolist() == list(range(W))
+        found.close()
+    ds = FrameWindowDataset(tmp_path / "store.zarr", input_frames=1, predict_frames=1)
+    for opened in (ds, place):
+        assert np.array_equal(opened.nodata, nodata, equal_nan=True)
+        assert opened.conversion["packing"] == units
+        assert np.array_equal(opened[0][0], ds[0][0], equal_nan=dtype == "float32")
+
+
+def test_values_of_no_data_are_one(tmp_path: Path) -> None:
+    """One that becomes the other cannot be chosen, and one that no value can be is listed."""
+    path = hdf5(tmp_path, values((T, H, W), "int16"))
+    with h5py.File(path, "a") as file:
+        file["group/data"].attrs["missing_value"] = np.array([1, 9], "int16")
+    with pytest.raises(ValueError, match="several values of no data, and all are read as 1; leave"):
+        open_all(path, "hdf5", nodata=9)
+    with pytest.raises(SourceError, match="several values of no data, and all become 1; leave"):
+        convert(path, tmp_path / "clips.zarr", array="group/data", nodata=9)
+    with h5py.File(path, "a") as file:
+        file["group/data"].attrs.update({"missing_value": 1e20, "valid_range": [0, 100]})
+    info = inspect_clip(str(path), ReadOptions(array="group/data"))
+    assert info.notes == ("missing_value 1e+20, no int16 value", "valid_range [0, 100]")
+    assert info.nodata is None
+
+
+def test_floats_that_xarray_writes_for_zarr_3(tmp_path: Path) -> None:
+    """Its attribute _FillValue is base64 there."""
+    xarray = import_or_skip("xarray")
+    dataset = xarray.Dataset({"rain": (("time", "y", "x"), values((T, H, W), "float32"))})
+    dataset.to_zarr(
+        tmp_path / "rain.zarr",
+        zarr_format=3,
+        consolidated=False,
+        encoding={"rain": {"_FillValue": np.float32(-300)}},
+    )
+    ds = FrameWindowDataset(tmp_path / "rain.zarr", input_frames=1, predict_frames=1, array="rain")
+    assert ds.nodata == -300
+
+
+@pytest.mark.parametrize("container", sorted(CONTAINERS))
+def test_an_axis_of_clips(tmp_path: Path, container: str) -> None:
+    """Clips of one length beside each other, as in Moving MNIST: (t, n, y, x)."""
+    data = values((4, T, H, W), "int16")
+    path = CONTAINERS[container](tmp_path, data, chunks=(2, 4, H, W))
+    array = None if container == "npy" else "group/data"
+    convert(path, tmp_path / "clips.h5", array=array, axes="tnyx")
+    for ds in (
+        open_all(path, container, axes="tnyx"),
+        FrameWindowDataset(tmp_path / "clips.h5", input_frames=1, predict_frames=1),
+    ):
+        assert ds.clips.names == tuple(f"clip{number}" for number in range(T))
+        assert ds.windows_per_clip() == {f"clip{number}": 3 for number in range(T)}
+        inputs, targets = ds.batch([0, 5, 26])
+        assert np.array_equal(inputs[:, 0, ..., 0], data[[0, 2, 2], [0, 1, 8]])
+        assert np.array_equal(targets[:, 0, ..., 0], data[[1, 3, 3], [0, 1, 8]])
+    with pytest.raises(ValueError, match="an axis n tells the clips, so clip_ids and clip_starts"):
+        open_all(path, container, axes="tnyx", clip_starts=[0])
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+def test_a_pattern_takes_each_array_as_a_clip(tmp_path: Path, suffix: str) -> None:
+    """Of their own lengths, in natural order; arrays that differ are refused."""
+    path = tmp_path / f"demo{suffix}"
+    arrays = {f"data/demo_{n}/obs/image": values((n, H, W, C), "uint8") for n in (10, 2, 9)}
+    group = h5py.File(path, "w") if suffix == ".h5" else zarr.open_group(path, mode="w")
+    for name, array in arrays.items():
+        group[name] = array
+    group["data/demo_2/actions"] = np.zeros((2, 7))
+    if suffix == ".h5":
+        group.close()
+    pattern = "data/*/obs/image"
+    convert(path, tmp_path / "clips.zarr", array=pattern)
+    names = tuple(f"data/demo_{n}/obs/image" for n in (2, 9, 10))
+    for ds in (
+        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern),
+        FrameWindowDataset(tmp_path / "clips.zarr", input_frames=1, predict_frames=1),
+    ):
+        assert ds.clips.names == names
+        assert ds.clips.clip_lengths.tolist() == [2, 9, 10]
+        for window in (0, 1, 8, 9, 17):
+            where = ds.window(window)
+            first = arrays[where.clip][where.input_frame_numbers[0]]
+            assert np.array_equal(ds[window][0][0], first)
+    with pytest.raises(
+        StoreError, match=r"name the array .*; a pattern such as 'data/\*/obs/image'"
+    ):
+        FrameWindowDataset(path, input_frames=1, predict_frames=1, axes="tyxc")
+    with pytest.raises(ValueError, match=r"'data/\*/obs/image' names several arrays, each a clip"):
+        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern, frame_numbers=[0])
+    group = h5py.File(path, "a") if suffix == ".h5" else zarr.open_group(path, mode="a")
+    group["data/demo_11/obs/image"] = values((2, H, W, C), "uint16")
+    if suffix == ".h5":
+        group.close()
+    with pytest.raises(StoreError, match="'data/demo_11/obs/image' has frame_format 4x5x3 uint16"):
+        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern)
+
+
+@pytest.mark.parametrize("container", ["hdf5", "zarr 2"])
+def test_ids_of_bytes_are_text(tmp_path: Path, container: str) -> None:
+    """Strings of one length, in a file or from numpy."""
+    ids = np.array([b"one"] * 4 + [b"two"] * 5)
+    path = CONTAINERS[container](tmp_path, values((T, H, W), "uint8"), ids=ids)
+    for column in ("ids", ids):
+        assert open_all(path, container, clip_ids=column).clips.names == ("one", "two")
+
+
+def test_arrays_are_newer_than_metadata_that_was_consolidated(tmp_path: Path) -> None:
+    """Frames that were appended afterwards are there."""
+    group = zarr.open_group(tmp_path / "rec.zarr", mode="w", zarr_format=2)
+    array = group.create_array("movie", data=values((4, H, W), "uint8"), chunks=(4, H, W))
+    zarr.consolidate_metadata(tmp_path / "rec.zarr", zarr_format=2)
+    array.resize((8, H, W))
+    array[4:] = 7
+    ds = FrameWindowDataset(tmp_path / "rec.zarr", input_frames=1, predict_frames=1, array="movie")
+    assert ds.clips.num_frames == 8
+    assert (ds[6][1] == 7).all()
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_images_of_ome(tmp_path: Path, version: str) -> None:
+    """The group names the axes; those of length 1 that it calls something else are left out."""
+    data = values((T, 1, 1, H, W), "uint16")
+    axes = [{"name": name} for name in "tczyx"]
+    images = [{"axes": axes, "datasets": [{"path": "0"}, {"path": "1"}]}]
+    group = zarr.open_group(
+        tmp_path / "cells.zarr", mode="w", zarr_format=2 if version == "0.4" else 3
+    )
+    group.attrs.update(
+        {"multiscales": images} if version == "0.4" else {"ome": {"multiscales": images}}
+    )
+    group["0"], group["1"] = data, data[..., ::2, ::2]
+    for path, array in ((tmp_path / "cells.zarr", "0"), (tmp_path / "cells.zarr" / "0", None)):
+        ds = FrameWindowDataset(
+            path, input_frames=1, predict_frames=1, array=array, frame_numbers=range(T)
+        )
+        assert np.array_equal(ds[3][0][0, ..., 0], data[3, 0, 0])
+        out = tmp_path / f"{array}.zarr"
+        assert convert(path, out, array=array).frames == T
+    info = inspect_clip(str(tmp_path / "cells.zarr"), ReadOptions(array="0"))
+    assert info.notes == ("dimension z of length 1",)
+
+
+def vlen(file: h5py.File) -> None:
+    file.create_dataset("images", (6,), dtype=h5py.vlen_dtype(np.uint8))[0] = np.zeros(9, "u1")
+
+
+CONTENTS: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
+    "encoded images": (vlen, "none of 3 or 4 or 5 axes, but images (6,) of encoded bytes (uint8"),
+    "text": (
+        lambda file: file.create_dataset("name", data=["a", "b"], dtype=h5py.string_dtype()),
+        "but name (2,) of strings or lists; frames that are encoded must be decoded first",
+    ),
+    "truth values": (
+        lambda file: file.create_dataset("mask", data=np.zeros((T, H, W), bool)),
+        "'mask' holds bool values; expected one of uint8",
+    ),
+    "records": (
+        lambda file: file.create_dataset("rgb", data=np.zeros((T, H, W), "u1, u1")),
+        "'rgb' holds records of f0, f1 values",
+    ),
+    "long integers": (
+        lambda file: file.create_dataset("v", data=np.zeros((T, H, W), "i8")),
+        "'v' holds int64 values; expected one of",
+    ),
+    "nothing": (lambda file: file.create_group("empty"), "5 axes, but no array at all"),
+    "a number": (lambda file: file.create_dataset("n", data=7), "5 axes, but n () of int64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_other_contents_are_named(tmp_path: Path, content: str) -> None:
+    """What an HDF5 file holds is said, in place and as a source."""
+    make, message = CONTENTS[content]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        make(file)
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(tmp_path / "a.h5", tmp_path / "clips.zarr")
+    with pytest.raises(StoreError, match=re.escape(message)):
+        open_array(tmp_path / "a.h5", cache_bytes=0)
+
+
+def test_claims_of_chunks_cost_nothing(tmp_path: Path) -> None:
+    """A file of a few kilobytes that claims more chunks than it has bytes."""
+    path = tmp_path / "claims.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("movie", (10**8, 1, 8), "u1", chunks=(1, 1, 8))
+    tracemalloc.start()
+    with pytest.raises(
+        StoreError, match=r"chunk 100000000 \(a file of \d+ bytes cannot hold as many\)"
+    ):
+        FrameWindowDataset(path, input_frames=1, predict_frames=1, array="movie")
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "message"),
+    [
+        ("a_1.nc4", b"CDF\1", "is a netCDF file of the classic format; rewrite it as netCDF4: ncc"),
+        ("a_1.cdf", b"\xcd\xf3\0\1", "is a CDF file of NASA; rewrite it as netCDF4"),
+        ("a_1.hdf", b"\x0e\3\x13\1", "is an HDF4 file; rewrite it as HDF5: h4toh5convert"),
+        *((f"a_1{suffix}", LFS, "is a pointer of Git LFS, in the place of a file that was not")
+          for suffix in (".h5", ".nc", ".npy", ".npz", ".png", ".jpg", ".tif", ".mp4")),
+    ],
+)  # fmt: skip
+def test_files_that_are_something_else(
+    tmp_path: Path, name: str, start: bytes, message: str
+) -> None:
+    """What they are, and what to do, whatever their suffix promises."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / name).write_bytes(start.ljust(200, b" "))
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(tmp_path / "s", tmp_path / "clips.zarr")
+    with pytest.raises(StoreError, match=re.escape(message)):
+        open_array(tmp_path / "s" / name, cache_bytes=0)
+
+
+@pytest.mark.parametrize("suffix", [".nc4", ".he5", ".hdf"])
+def test_more_suffixes_of_hdf5(tmp_path: Path, suffix: str) -> None:
+    """By content, also behind a block of the user's."""
+    with h5py.File(tmp_path / f"a{suffix}", "w", userblock_size=512) as file:
+        file["movie"] = values((T, H, W), "uint8")
+    assert convert(tmp_path / f"a{suffix}", tmp_path / "clips.zarr").frames == T

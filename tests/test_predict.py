@@ -134,12 +134,49 @@ def test_a_store_of_forecasts(run: Path, store: Path, tmp_path: Path, suffix: st
     for window in range(len(ds)):
         where = ds.window(window)
         frames = np.concatenate(ds[window])
-        for file, frame in zip(where.input_files + where.predict_files, frames, strict=True):
-            assert np.array_equal(read_png(tmp_path / "png" / file), frame[..., 0])
+        numbers = where.input_frame_numbers + where.predict_frame_numbers
+        for number, frame in zip(numbers, frames, strict=True):
+            file = tmp_path / "png" / where.clip / f"frame_{number:06d}.png"
+            assert np.array_equal(read_png(file), frame[..., 0])
+        # No file holds them.
+        assert set(where.input_files + where.predict_files) == {""}
     every = tmp_path / f"every{suffix}"
     predict(run, store, out=every, every=True)
     names = open_store(every).meta.clips.names
     assert names[:2] == ("a/from_000005", "a/from_000006")
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_forecasts_mean_what_their_inputs_do(tmp_path: Path, suffix: str) -> None:
+    """Other readers see physical values, no data, units and coordinates, as of the inputs."""
+    xarray = import_or_skip("xarray")
+    import_or_skip("h5netcdf")
+    rain = np.tile(np.arange(48, dtype="float32").reshape(4, 12) * 0.05, (12, 1, 1))
+    rain[:, 0, 0] = np.nan
+    (tmp_path / "radar").mkdir()
+    for name in "abcd":
+        dataset = xarray.Dataset(
+            {"rain": (("time", "lat", "lon"), rain, {"units": "mm"})},
+            {"lat": np.linspace(55, 54, 4), "lon": np.arange(12.0)},
+        )
+        encoding = {"dtype": "uint8", "scale_factor": 0.05, "_FillValue": 255}
+        dataset.to_netcdf(
+            tmp_path / "radar" / f"{name}.nc", engine="h5netcdf", encoding={"rain": encoding}
+        )
+    convert(tmp_path / "radar", tmp_path / "clips.zarr")
+    run = make_run(tmp_path / "run", tmp_path / "clips.zarr")
+    out = tmp_path / f"forecast{suffix}"
+    predict(run, tmp_path / "clips.zarr", out=out)
+    found = (
+        xarray.open_zarr(out) if suffix == ".zarr" else xarray.open_dataset(out, engine="h5netcdf")
+    )
+    assert np.allclose(found.frames.to_numpy()[0, ..., 0], rain[0], atol=1e-6, equal_nan=True)
+    assert (found.frames.units, found.y.to_numpy()[0], found.x.to_numpy()[-1]) == ("mm", 55, 11)
+    assert set(found.source_file.to_numpy()) == {""}
+    found.close()
+    done = subprocess.run([FRAMEWIN, "info", out], capture_output=True, text=True, check=True)
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert {"no data 255", "values times 0.05, in mm", "y 55 to 54", "x 0 to 11"} <= set(lines)
 
 
 def test_a_folder_is_read_as_it_was_converted(make_clips: MakeClips, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def convert(
         str | None, typer.Option(help="Array with the frames, in HDF5, netCDF4 and Zarr.")
     ] = None,
     axes: Annotated[
-        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
+        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel, n clip.")
     ] = None,
     clip_ids: Annotated[
         str | None, typer.Option(help="Array with the clip of each of its frames.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,12 @@ from framewin.cli.output import (
     storage_options,
     usage_errors,
 )
-from framewin.remote import location, refuse_url
+from framewin.remote import Location, location, refuse_url
 
 if TYPE_CHECKING:
     from framewin.schema import ClipTable
+    from framewin.stores import Store
+    from framewin.stores.array_store import ArrayStore
     from framewin.stores.info import StoreInfo
     from framewin.windows.spec import WindowSpec
 
@@ -40,7 +42,7 @@ def info(
         str | None, typer.Option(help="Array with the frames, in files that others wrote.")
     ] = None,
     axes: Annotated[
-        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel.")
+        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel, n clip.")
     ] = None,
     allow_missing_chunks: Annotated[
         bool,
@@ -50,25 +52,13 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Say what a store holds; reads no frame."""
-    from framewin.stores import open_store
-    from framewin.stores.array_store import open_array
     from framewin.stores.info import describe
     from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 
-    foreign = array is not None or axes is not None
     with usage_errors():
         place = location(path, storage_options(storage_option))
-        store = (
-            open_array(
-                place,
-                array=array,
-                axes=axes,
-                allow_missing_chunks=allow_missing_chunks,
-                cache_bytes=0,
-            )
-            if foreign
-            else open_store(place)
-        )
+        options = {"array": array, "axes": axes, "allow_missing_chunks": allow_missing_chunks}
+        store = _opened(place, options)
     found = describe(store)
     spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
     windows = len(WindowIndex(spec, Runs.of(store.meta.clips)))
@@ -76,6 +66,24 @@ def info(
         print(json.dumps({**found.as_json(), "windows": windows}, indent=2))
     else:
         print_rows(_info_rows(found, store.meta.clips, spec, windows))
+
+
+def _opened(place: Location, options: dict[str, Any]) -> Store | ArrayStore:
+    """A store, or else an array that others wrote."""
+    from framewin.errors import NotOursError
+    from framewin.stores import open_store
+    from framewin.stores.array_store import open_array
+
+    foreign = None
+    if options["array"] is None and options["axes"] is None:
+        try:
+            return open_store(place)
+        except NotOursError as exc:
+            foreign = exc
+    store = open_array(place, **options, cache_bytes=0)
+    if foreign is not None and store.source.found.store_settings() is not None:
+        raise foreign
+    return store
 
 
 def verify(
@@ -138,6 +146,14 @@ def _level(quick: bool, full: bool) -> str:
     return "; other readers see the same" if full else ""
 
 
+def _values(found: StoreInfo) -> str:
+    """What pixel values mean, in words."""
+    shown = {"scale_factor": "times {}", "add_offset": "plus {}", "units": "in {}"}
+    return ", ".join(
+        shown.get(name, name + " {}").format(value) for name, value in found.packing.items()
+    )
+
+
 def _info_rows(
     found: StoreInfo, clips: ClipTable, spec: WindowSpec, windows: int
 ) -> list[tuple[str, str]]:
@@ -161,6 +177,11 @@ def _info_rows(
         ("frame", f"{found.height}x{found.width}x{found.channels} {found.dtype}"),
         ("gaps", f"{found.gaps:,}; the longest run without one has {found.longest_run:,} frames"),
         ("no data", "every value is data" if found.nodata is None else f"{found.nodata:g}"),
+        *([("values", _values(found))] if found.packing else []),
+        *(
+            (f"{name}", f"{first:g} to {last:g}")
+            for name, (first, last) in found.coordinates.items()
+        ),
         ("layout", layout),
         ("bytes", f"{size_text(found.bytes)}, pixels {size_text(found.pixel_bytes)}, "
                   f"ratio {found.compression_ratio:.2f}"),

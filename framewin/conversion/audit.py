@@ -236,7 +236,7 @@ def _examined(
 
 def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
     """Raise what would stop the conversion at this file."""
-    if info.is_clip and not isinstance(clip, FileClip):
+    if info.is_clip and info.frames > 1 and not isinstance(clip, FileClip):
         raise FrameFormatError(
             f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
         )

@@ -5,6 +5,7 @@ Only then is it known whether `walk_1.tif` and `walk_2.tif` are two frames or tw
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -14,12 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from framewin.errors import FrameFormatError, SourceChangedError, SourceError
-from framewin.schema import TIME_UNITS, Int64Array
+from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, shown_number
 from framewin.sources import (
     CLIP_SUFFIXES,
+    SOURCES,
     USUAL_CLIP_SUFFIXES,
     clip_decoder,
     frame_decoder,
+    kind_suffix,
     suffix_of,
 )
 from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
@@ -90,7 +93,9 @@ class Resolved:
         self.infos.append(info)
 
 
-def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool) -> Resolved:
+def resolve(
+    source: Path, listing: Listing, options: ReadOptions, *, gaps: bool, named: bool = False
+) -> Resolved:
     """Read the header of each clip's first frame, and of each file that is a clip by itself.
 
     Args:
@@ -98,6 +103,7 @@ def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool)
         listing: Its clips.
         options: How files are read.
         gaps: Whether damaged files are left out; otherwise they are errors.
+        named: Whether names tell the order of files of one frame each, whatever time they hold.
 
     Raises:
         SourceError: A file that is damaged or not what its suffix says.
@@ -107,10 +113,12 @@ def resolve(source: Path, listing: Listing, options: ReadOptions, *, gaps: bool)
     for listed in listing.clips:
         if isinstance(listed, ListedFile):
             _add_file(found, listed, options, gaps=gaps, alone=len(listing.clips) == 1)
-        elif not _add_frames(found, listed, options, gaps=gaps):
+        elif not _add_frames(found, listed, options, gaps=gaps, named=named):
             # The first file is a clip by itself, so all of them are.
             for file in _as_files(listed, source, names):
                 _add_file(found, file, options, gaps=gaps)
+    if len(found.clips) > 1:
+        _join_steps(found, source)
     found.clips = _with_common_step(found.clips)
     found.infos = [
         clip.info if isinstance(clip, FileClip) else info
@@ -126,7 +134,7 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not readable, or not of the kind its suffix says.
     """
     try:
-        if suffix_of(path) in CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES:
+        if kind_suffix(path) in CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES:
             return clip_decoder(path).inspect_clip(path, options)
         decoder = frame_decoder(path)
         with open(path, "rb") as file:
@@ -159,7 +167,16 @@ def part_of(clip: Clip, first: int, last: int) -> Clip:
     return replace(clip, file_names=clip.file_names[rows], numbers=clip.numbers[rows])
 
 
-def _add_frames(found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps: bool) -> bool:
+def is_clip(info: FileInfo, *, named: bool) -> bool:
+    """Whether a file is a clip, not a frame whose time its name tells, or the file itself."""
+    if info.frames > 1 or not info.is_clip:
+        return info.is_clip
+    return info.kind == STORE_KIND or (info.time_unit is not None and not named)
+
+
+def _add_frames(
+    found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps: bool, named: bool
+) -> bool:
     """Add a clip of files of one frame each; False where they turn out to be clips themselves."""
     lost: list[Damaged] = []
     info: FileInfo | None = None
@@ -171,10 +188,11 @@ def _add_frames(found: Resolved, clip: ListedClip, options: ReadOptions, *, gaps
             if not gaps or isinstance(exc, FrameFormatError):
                 raise
             lost.append(Damaged(path, clip.name, int(clip.numbers[len(lost)]), str(exc)))
-    if info is not None and info.is_clip:
+    if info is not None and is_clip(info, named=named):
         return False
     found.damaged += lost
     if info is not None:
+        info = replace(info, is_clip=False, numbers=None, time_unit=None)
         found.add(without(clip, range(len(lost))) if lost else clip, info)
     return True
 
@@ -218,6 +236,53 @@ def _add_file(
         rows = slice(part.begin, part.end)
         clip = FileClip(name, file.folder, file.file_name, info, numbers[rows], indices[rows])
         found.add(clip, info)
+
+
+def _join_steps(found: Resolved, source: Path) -> None:
+    """Make one clip of a folder's files of one frame each, in the order of their own times."""
+    by_folder: dict[Path, list[int]] = {}
+    for place, clip in enumerate(found.clips):
+        if isinstance(clip, FileClip):
+            by_folder.setdefault(clip.folder, []).append(place)
+    gone: set[int] = set()
+    for folder, places in by_folder.items():
+        clips = [clip for clip in (found.clips[p] for p in places) if isinstance(clip, FileClip)]
+        if len(clips) > 1 and all(_is_step(clip) for clip in clips):
+            relative = folder.relative_to(source).as_posix()
+            taken = {clip.name for clip in found.clips}
+            name = (source.resolve().name or "frames") if relative == "." else relative
+            joined, unit = _in_order(clips, name if name not in taken else ".")
+            found.clips[places[0]] = joined
+            info = replace(clips[0].info, is_clip=False, numbers=None, time_unit=unit)
+            found.infos[places[0]] = info
+            gone.update(places[1:])
+    found.clips = [clip for place, clip in enumerate(found.clips) if place not in gone]
+    found.infos = [info for place, info in enumerate(found.infos) if place not in gone]
+
+
+def _is_step(clip: FileClip) -> bool:
+    """Whether a file is one frame with a time, that is read like any file of a frame."""
+    timed = clip.info.time_unit is not None and clip.info.frames == 1 and not clip.is_store
+    return timed and suffix_of(clip.file_name) in SOURCES and Path(clip.path).is_file()
+
+
+def _in_order(clips: list[FileClip], name: str) -> tuple[ListedClip, str]:
+    """Files of one frame each as a clip, and the unit of its times."""
+    microseconds = [
+        int(clip.numbers[0]) * (10**6 // TIME_UNITS[clip.info.time_unit or "us"]) for clip in clips
+    ]
+    order = sorted(range(len(clips)), key=microseconds.__getitem__)
+    for one, other in itertools.pairwise(order):
+        if microseconds[one] == microseconds[other]:
+            raise SourceError(
+                f"{clips[one].path} and {clips[other].path} both hold the frame of "
+                f"{shown_number(microseconds[one], 'us')}; leave one out by --exclude"
+            )
+    stamps = np.array([microseconds[place] for place in order], dtype=np.int64)
+    unit = coarsest_unit([stamps], None)
+    names = [clips[place].file_name for place in order]
+    numbers = stamps // (10**6 // TIME_UNITS[unit])
+    return ListedClip(name, clips[0].folder, names, numbers), unit
 
 
 def _with_common_step(clips: list[Clip]) -> list[Clip]:

@@ -16,6 +16,7 @@ from framewin.conversion.clips import (
     Damaged,
     FileClip,
     Resolved,
+    is_clip,
     part_of,
     read_info,
     resolve,
@@ -25,7 +26,7 @@ from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.remote import Location, location, refuse_url
-from framewin.schema import ClipTable, FrameFormat, Progress, StoreMeta
+from framewin.schema import PACKING, ClipTable, FrameFormat, Progress, StoreMeta
 from framewin.sources import is_clip_path
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Listing, Skipped, list_frames, stated_steps
@@ -79,6 +80,8 @@ class ConversionPlan:
     """Of the first frame, see `FileInfo`."""
     nodata_in_files: bool = False
     """Whether the no-data value is what all files say; otherwise it was given."""
+    packing: Mapping[str, Any] = field(default_factory=dict)
+    """Of the first frame, see `FileInfo`."""
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Rows [begin, end) as (index of clip, first frame in it, end frame in it)."""
@@ -222,12 +225,15 @@ def draft_conversion(
         module = format_of(place)
     _check_nodata(target, settings)
     options = settings.read_options
+    named = settings.frame_regex is not None
     # Indices are refused of animations, which are clips all the same.
     probed = replace(options, palette="color")
-    listing = list_frames(source, settings.list_rule, lambda path: read_info(path, probed).is_clip)
+    listing = list_frames(
+        source, settings.list_rule, lambda path: is_clip(read_info(path, probed), named=named)
+    )
     gaps = lenient or settings.on_error == "gap"
     folder = source.parent if is_clip_path(source) else source
-    found = resolve(folder, listing, options, gaps=gaps)
+    found = resolve(folder, listing, options, gaps=gaps, named=named)
     if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
         raise SourceError(
             f"{source} holds frames with time stamps beside clips without; choose one kind by "
@@ -292,6 +298,14 @@ def check_meaning(plan: ConversionPlan, info: FileInfo, path: str) -> None:
             f"{path} has channels of the kind {info.alpha}, {_first(plan)} has {plan.alpha}; "
             "choose one kind by --include, or convert them into stores of their own"
         )
+    if info.packing or plan.packing:
+        for name in PACKING:
+            here, there = info.packing.get(name), plan.packing.get(name)
+            if here != there:
+                raise FrameFormatError(
+                    f"{path} has the {name} {here}, {_first(plan)} has {there}; convert them into "
+                    "stores of their own"
+                )
 
 
 def _shown_nodata(value: float | None) -> str:
@@ -354,18 +368,42 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
     if found.infos:
         first = found.infos[0]
         nodata = first.nodata if draft.nodata_in_files else draft.target.nodata
-        draft = replace(draft, alpha=first.alpha, target=replace(draft.target, nodata=nodata))
+        if nodata in first.merged:
+            raise SourceError(
+                f"{draft.source} has several values of no data, and all become {first.nodata:g}; "
+                "leave --nodata out"
+            )
+        target = replace(draft.target, nodata=nodata)
+        draft = replace(draft, alpha=first.alpha, packing=first.packing, target=target)
+        extra |= _kept(draft, found.infos)
     if draft.nodata_in_files:
         _check_nodata(draft.target, draft.settings)
-    packings = [dict(info.packing) for info in found.infos]
-    if packings and packings[0] and all(packing == packings[0] for packing in packings):
-        extra["packing"] = packings[0]
     notes = tuple(dict.fromkeys(note for info in found.infos for note in info.notes))
     draft = replace(draft, tolerance=tolerance, notes=notes)
     plan = _plan(draft, found.clips, formats, step=step, time_unit=time_unit, extra=extra)
     for clip, info in zip(found.clips, found.infos, strict=True):
         check_meaning(plan, info, clip.paths(0, 1)[0])
     return plan
+
+
+def _kept(draft: ConversionPlan, infos: list[FileInfo]) -> dict[str, Any]:
+    """What is recorded of the meaning of values: what all clips share."""
+    first, chosen = infos[0], draft.settings
+    packing = {
+        name: value
+        for name, value in first.packing.items()
+        if all(info.packing.get(name) == value for info in infos)
+    }
+    kept = {"packing": packing} if packing else {}
+    alike = all(info.coordinates == first.coordinates for info in infos)
+    if first.coordinates and alike and chosen.size is None:
+        top, bottom, left, right = chosen.crop or (0, None, 0, None)
+        parts = {"y": slice(top, bottom), "x": slice(left, right)}
+        kept["coordinates"] = {
+            name: {**found, "values": found["values"][parts[name]]}
+            for name, found in first.coordinates.items()
+        }
+    return kept
 
 
 def _plan(
@@ -405,13 +443,14 @@ def _plan(
     meta = StoreMeta(formats[0], table, nodata=draft.target.nodata, conversion=conversion)
     name_bytes = sum(len(clip.name) + len(file) for clip in clips for file in clip.file_names)
     needed = draft.format.estimate_bytes(meta, draft.target.layout, name_bytes)
-    needed += len(str(damaged))
+    # Attributes are written several times over.
+    needed += 4 * len(str(conversion))
     plan = replace(draft, clips=clips, formats=formats, meta=meta, needed_bytes=needed)
     _check_names(plan)
     return plan
 
 
-_EXTRAS = ("frame_seconds", "frame_number_places", "packing")
+_EXTRAS = ("frame_seconds", "frame_number_places", "packing", "coordinates")
 
 
 def _check_places(source: Path, dest: Path, *, dry: bool) -> None:

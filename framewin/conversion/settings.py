@@ -82,10 +82,11 @@ class ConvertSettings:
     stream: int | None = None
     """Which stream of video files, or array of `.npz` files, that hold several."""
     array: str | None = None
-    """Name of the array with the frames, in HDF5, netCDF4 and Zarr files."""
+    """Name of the array with the frames, in HDF5, netCDF4 and Zarr files, or a pattern of names
+    of which each is a clip."""
     axes: str | None = None
-    """A letter for each of its axes: t time, y, x, c channel; by default what its dimension
-    names say, else "tyx" or "tyxc"."""
+    """A letter for each of its axes: t time, y, x, c channel, n clip; by default what its
+    dimension names say, else "tyx" or "tyxc"."""
     clip_ids: str | None = None
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None

@@ -251,9 +251,11 @@ def _write_store(
     clips = ClipTable.from_frame_numbers(
         list(task.names), list(task.numbers), step=task.step, time_unit=task.clips.time_unit
     )
-    # Every value is a forecast, also one that stands for no data among the inputs.
-    new = StoreMeta(meta.frame_format, clips, conversion={"forecast": True})
-    files = [(name, task.file_names(place)) for place, name in enumerate(task.names)]
+    kept = {"packing": meta.packing, "coordinates": meta.coordinates}
+    made_as = {"forecast": True, **{name: found for name, found in kept.items() if found}}
+    new = StoreMeta(meta.frame_format, clips, meta.nodata, made_as)
+    # No file holds a frame that was forecast.
+    files = [("", [""] * len(numbers)) for numbers in task.numbers]
     writer = format_module(site.dest).Writer(site, new, files, Layout())
     try:
         writer.write_metadata()

@@ -32,7 +32,11 @@ SOURCES = {
     ".npz": "framewin.sources.arrays",
     ".h5": "framewin.sources.hdf5_zarr",
     ".hdf5": "framewin.sources.hdf5_zarr",
+    ".hdf": "framewin.sources.hdf5_zarr",
+    ".he5": "framewin.sources.hdf5_zarr",
     ".nc": "framewin.sources.hdf5_zarr",
+    ".nc4": "framewin.sources.hdf5_zarr",
+    ".cdf": "framewin.sources.hdf5_zarr",
     ".zarr": "framewin.sources.hdf5_zarr",
     ".mp4": "framewin.sources.video",
     ".avi": "framewin.sources.video",
@@ -86,12 +90,12 @@ class SeekableDecoder(ClipDecoder, Protocol):
 
 def frame_decoder(path: str) -> FrameDecoder:
     """The decoder of a file of a single frame that `listing` took for one."""
-    return cast(FrameDecoder, _decoder(suffix_of(path)))
+    return cast(FrameDecoder, _decoder(kind_suffix(path)))
 
 
 def clip_decoder(path: str) -> ClipDecoder:
     """The decoder of a file of several frames."""
-    return cast(ClipDecoder, _decoder(suffix_of(path)))
+    return cast(ClipDecoder, _decoder(kind_suffix(path)))
 
 
 def read_frames(
@@ -110,8 +114,14 @@ def is_seekable(path: str) -> bool:
 
 
 def is_clip_path(path: Path) -> bool:
-    """Whether a path is a clip by itself as a source: a file, or a folder that is a Zarr store."""
-    return path.is_file() or (suffix_of(path.name) == ".zarr" and is_zarr(path))
+    """Whether a path is a clip by itself as a source: a file, or a folder of Zarr."""
+    return path.is_file() or is_zarr(path)
+
+
+def kind_suffix(path: str) -> str:
+    """The suffix that says what a file that was listed is; a folder of Zarr may have any name."""
+    suffix = suffix_of(path)
+    return suffix if suffix in SOURCES else ".zarr"
 
 
 def suffix_of(name: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from framewin.errors import FrameFormatError, SourceError
+from framewin.axes import usual_axes
+from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources import hdf5_zarr as containers
 from framewin.sources import suffix_of
@@ -179,15 +180,15 @@ def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
         )
     if len(shape) not in (2, 3, 4) or min(shape) < 1:
         raise SourceError(
-            f"{path} is an array of shape {shape}; expected (t, y, x), (t, y, x, c) or (y, x)"
+            f"{path} is an array of shape {shape}; expected (t, y, x), (t, y, x, c) or (y, x), or "
+            "other axes by --axes"
         )
+    try:
+        usual_axes(path, shape, None)
+    except StoreError as exc:
+        raise SourceError(f"{exc}{_of_archive(path)}") from exc
     height, width = shape[:2] if len(shape) == 2 else shape[1:3]
     channels = shape[3] if len(shape) == 4 else 1
-    if channels > 4:
-        raise SourceError(
-            f"{path} has {channels} channels as its last axis of {shape}; expected 1 to 4 behind "
-            "(t, y, x)"
-        )
     check_pixels(height, width, path, options)
     frames = shape[0] if len(shape) > 2 else 1
     return FileInfo(
@@ -197,6 +198,10 @@ def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
         is_clip=frames > 1,
         frames=frames,
     )
+
+
+def _of_archive(path: str) -> str:
+    return "; save the array as .npy for that" if suffix_of(path) == ".npz" else ""
 
 
 def _check_size(layout: _Layout, found: int, path: str) -> None:

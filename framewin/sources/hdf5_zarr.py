@@ -13,10 +13,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from framewin.containers import FrameArray, clip_table, open_frames
+from framewin.containers import FrameArray, clip_table, is_hdf5, not_read, open_frames
 from framewin.errors import SourceError, StoreError
 from framewin.schema import ClipTable
-from framewin.sources import suffix_of
 from framewin.sources.info import (
     STORE_KIND,
     ClipPart,
@@ -26,9 +25,8 @@ from framewin.sources.info import (
     check_pixels,
 )
 
-_HEADER_BYTES = 16
+_HEADER_BYTES = 32
 _READ_BYTES = 2**22
-_HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
 
 
 def header(file: BinaryIO) -> bytes:
@@ -38,7 +36,7 @@ def header(file: BinaryIO) -> bytes:
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     """What the array holds; see `inspect_clip`."""
-    if suffix_of(path) in _HDF5_SUFFIXES:
+    if not_read(data) is None and not is_hdf5(Path(path)):
         check_kind(data, path, "HDF5")
     return inspect_clip(path, options)
 
@@ -47,7 +45,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     """Read an array of a single frame into `out`, (H, W, C)."""
     with _source_errors():
         source = _open(path, options)
-        if "t" in source.axes:
+        if source.num_frames > 1:
             raise SourceError(
                 f"{path} is a clip by itself in a place for single frames; leave it out by "
                 "--exclude"
@@ -74,13 +72,13 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
             clips = _stored_clips(source, settings)
     form = source.frame_format
     check_pixels(form.height, form.width, path, options)
-    several = len(clips.names) > 1
+    several = len(clips.names) > 1 or "n" in source.axes
     nodata = source.nodata if settings is None else settings["nodata"]
     return FileInfo(
         form,
-        (Path(path).suffix[1:].upper() + " array") if settings is None else STORE_KIND,
+        f"{Path(path).suffix[1:].upper() or 'Zarr'} array" if settings is None else STORE_KIND,
         f"{form.channels} channels of {form.dtype}",
-        (*(f"{name} {value:g}" for name, value in source.info.packing.items()), *source.notes),
+        (*source.info.notes, *source.left_out, *source.notes),
         is_clip="t" in source.axes,
         frames=source.num_frames,
         numbers=clips.frame_numbers(np.arange(source.num_frames)),
@@ -90,6 +88,8 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         time_unit=clips.time_unit,
         nodata=None if nodata is None else float(nodata),
         packing=source.info.packing,
+        merged=source.merged,
+        coordinates=source.coordinates(),
     )
 
 

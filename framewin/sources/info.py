@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat, Int64Array
@@ -57,7 +58,7 @@ class ReadOptions:
     array: str | None = None
     """Name of the array with the frames, in files that hold named ones."""
     axes: str | None = None
-    """A letter for each axis of an array: t time, y, x, c channel."""
+    """A letter for each axis of an array: t time, y, x, c channel, n clip."""
     clip_ids: str | None = None
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
@@ -98,8 +99,12 @@ class FileInfo:
     alpha: str = "straight"
     """What channels are beside gray or RGB: alpha, `"straight"` or `"premultiplied"` into the
     colours; or `"bands"` of data, where the channels are no colours with alpha."""
-    packing: Mapping[str, float] = field(default_factory=dict)
-    """Attributes of the values, `scale_factor` and `add_offset`, which are kept, not applied."""
+    packing: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes of the values, such as `scale_factor` and units: kept, not applied."""
+    merged: tuple[float, ...] = ()
+    """More values of no data in the file, in whose place frames have `nodata`."""
+    coordinates: Mapping[str, Any] = field(default_factory=dict)
+    """Those of rows and columns, as `StoreMeta` keeps them."""
     cut: str | None = None
     """What shows that frames are missing at the end of the file."""
 
@@ -109,6 +114,7 @@ def check_kind(data: bytes, path: str, kind: str) -> None:
     found = kind_of(data)
     if found is not None and found[0] == kind:
         return
+    refuse_pointer(data, path)
     if not data:
         raise SourceError(f"{path} is empty; expected a {kind} file, copy it again or remove it")
     if found is None:
@@ -116,6 +122,15 @@ def check_kind(data: bytes, path: str, kind: str) -> None:
             f"{path} starts with {data[:8]!r}; expected a {kind} file, copy it again or remove it"
         )
     raise SourceError(f"{path} is a {found[0]} file, not a {kind} file; rename it to {found[1]}")
+
+
+def refuse_pointer(data: bytes, path: str) -> None:
+    """Raise SourceError for a text that Git LFS left in the place of a file."""
+    if data.startswith(b"version https://"):
+        raise SourceError(
+            f"{path} is a pointer of Git LFS, in the place of a file that was not fetched; run git "
+            "lfs pull"
+        )
 
 
 def kind_of(data: bytes) -> tuple[str, str] | None:

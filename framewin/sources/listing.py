@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
+from framewin.containers import is_zarr
 from framewin.errors import SourceError
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
 from framewin.sources import (
     CLIP_SUFFIXES,
     SOURCES,
     USUAL_CLIP_SUFFIXES,
-    is_clip_path,
+    kind_suffix,
     suffix_of,
 )
 from framewin.sources.names import (
@@ -152,7 +153,7 @@ def list_frames(
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
     """
     rule = rule or ListRule()
-    if is_clip_path(source) and suffix_of(source.name) in SOURCES:
+    if is_zarr(source) or (source.is_file() and suffix_of(source.name) in SOURCES):
         return Listing([ListedFile(source.stem, source.parent, source.name)], {})
     if not source.is_dir():
         found = "is a file" if source.exists() else "does not exist"
@@ -178,9 +179,9 @@ def _listing(
     frames: list[tuple[str, list[str]]] = []
     for relative, names in folders:
         clip_suffixes = _clip_suffixes(scan.source / relative, names, probe)
-        single = [name for name in names if suffix_of(name) not in clip_suffixes]
+        single = [name for name in names if kind_suffix(name) not in clip_suffixes]
         if len(single) < len(names):
-            clip_files = (name for name in names if suffix_of(name) in clip_suffixes)
+            clip_files = (name for name in names if kind_suffix(name) in clip_suffixes)
             files += [(relative, name) for name in sorted(clip_files, key=natural_key)]
         if single:
             frames.append((relative, single))
@@ -332,13 +333,14 @@ def _scan_folder(folder: Path, relative: PurePosixPath, scan: _Scan) -> tuple[li
     with os.scandir(folder) as entries:
         for entry in entries:
             reason = None
-            if entry.is_dir() and not is_clip_path(Path(entry.path)):
+            is_folder = entry.is_dir()
+            if is_folder and not is_zarr(Path(entry.path)):
                 subfolders.append(entry.name)
                 if suffix_of(entry.name) in SOURCES:
                     reason = "folder named like a frame"
             elif entry.name.startswith("."):
                 reason = "hidden"
-            elif suffix_of(entry.name) not in SOURCES:
+            elif not is_folder and suffix_of(entry.name) not in SOURCES:
                 reason = "of another kind"
             elif scan.chosen is not None and not scan.chosen(str(relative / entry.name)):
                 reason = "not chosen"

@@ -18,7 +18,7 @@ from framewin.errors import SourceError
 from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array, most_frequent
 from framewin.sources import suffix_of
-from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of
+from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
 
 _KINDS = {
     ".mp4": ("MP4", "QuickTime"),
@@ -185,6 +185,7 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     av = require("av", extra="video")
     with open(path, "rb") as file:
         start = file.read(16)
+    refuse_pointer(start, path)
     kind = kind_of(start)
     if not start or (kind is not None and kind[0] not in _KINDS[suffix_of(path)]):
         found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"

@@ -47,7 +47,15 @@ class ArrayStore:
         for note in source.notes:
             warnings.warn(f"{path}: not applied: {note}", stacklevel=4)
         stated = source.nodata if nodata is None else nodata
-        self.meta = StoreMeta(source.frame_format, clips, stated)
+        if stated in source.merged:
+            raise ValueError(
+                f"{path} has several values of no data, and all are read as {source.nodata:g}; "
+                "leave nodata out"
+            )
+        known = {"packing": dict(source.info.packing), "coordinates": source.coordinates()}
+        self.meta = StoreMeta(
+            source.frame_format, clips, stated, {name: of for name, of in known.items() if of}
+        )
         if not allow_missing_chunks:
             source.check_chunks()
         self.frames = self._open_frames(cache_bytes)

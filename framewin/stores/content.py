@@ -29,7 +29,7 @@ import google_crc32c
 import numpy as np
 
 import framewin
-from framewin.errors import FormatVersionError, StoreError
+from framewin.errors import FormatVersionError, NotOursError, StoreError
 from framewin.remote import Location
 from framewin.schema import (
     FORMAT_VERSION,
@@ -85,7 +85,7 @@ def attributes_nodata(meta: StoreMeta) -> str | None:
 def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
     """The attributes of the frame array that xarray understands."""
     found: dict[str, Any] = {"coordinates": " ".join(COORDINATES)}
-    found |= meta.conversion.get("packing", {})
+    found |= {name: value for name, value in meta.packing.items() if name != "axis"}
     # xarray takes NaN for missing by itself.
     if meta.nodata is not None and not math.isnan(meta.nodata):
         found["missing_value"] = np.dtype(meta.frame_format.dtype).type(meta.nodata).item()
@@ -95,6 +95,12 @@ def frame_attributes(meta: StoreMeta) -> dict[str, Any]:
 def coordinate_types(meta: StoreMeta) -> dict[str, str]:
     """Name -> type of the coordinates of a store."""
     return COORDINATES | ({TIME: "int64"} if meta.clips.time_unit else {})
+
+
+def pixel_coordinates(meta: StoreMeta) -> Iterator[tuple[str, np.ndarray, Mapping[str, Any]]]:
+    """Name, values and attributes of the coordinates of rows and columns, where there are any."""
+    for name, found in meta.coordinates.items():
+        yield name, np.array(found["values"], found["dtype"]), found["attributes"]
 
 
 def time_attributes(meta: StoreMeta) -> dict[str, str]:
@@ -328,9 +334,9 @@ def check_version(path: Location, settings: Any) -> None:
         )
 
 
-def not_ours(path: Location) -> StoreError:
+def not_ours(path: Location) -> NotOursError:
     """The error for a file or folder of a known format that framewin did not write."""
-    return StoreError(
+    return NotOursError(
         f"{path} was not made by framewin convert; name the array with the frames, as in "
         'FrameWindowDataset(path, array="data")'
     )

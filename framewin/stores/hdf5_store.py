@@ -26,7 +26,7 @@ import google_crc32c
 import h5py
 import numpy as np
 
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, NotOursError, StoreError
 from framewin.optional import require
 from framewin.remote import Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
@@ -237,12 +237,17 @@ class Writer:
         return frames
 
     def _write_dimensions(self) -> None:
+        pixels = {name: rest for name, *rest in content.pixel_coordinates(self.meta)}
         for axis, (name, size) in enumerate(
             zip(content.DIMENSIONS, self._frames.shape, strict=True)
         ):
             if name == content.TIME and self.meta.clips.time_unit:
                 scale = self._file.create_dataset(name, shape=(size,), dtype="int64")
                 scale.attrs.update(content.time_attributes(self.meta))
+                scale.make_scale(name)
+            elif name in pixels:
+                scale = self._file.create_dataset(name, data=pixels[name][0])
+                scale.attrs.update(pixels[name][1])
                 scale.make_scale(name)
             else:
                 # Never written, so it takes no room.
@@ -387,10 +392,10 @@ def _read_record(path: Location) -> record.Record:
 def _not_whole(path: Location) -> StoreError:
     """The error for a file without a record that is right."""
     if read_place(ChunkPlace(path, 0, len(_SIGNATURE))) != _SIGNATURE:
-        return StoreError(f"{path} is neither a folder of Zarr nor a file of HDF5")
+        return NotOursError(f"{path} is neither a folder of Zarr nor a file of HDF5")
     if record.ends_with_name(path):
         return StoreError(f"{path} is damaged or cut short; convert it again")
-    return StoreError(
+    return NotOursError(
         f"{path} was not made by framewin convert, or is cut short; name the array with the "
         'frames, as in FrameWindowDataset(path, array="data"), or convert it again'
     )

@@ -29,6 +29,10 @@ class StoreInfo:
     longest_run: int
     """Frames of the longest run without a gap."""
     nodata: float | None
+    packing: dict[str, Any]
+    """What pixel values mean: `scale_factor`, `add_offset`, units and their like."""
+    coordinates: dict[str, list[float]]
+    """First and last of `y` and `x`, where they are known."""
     compression: str | None
     level: int | None
     chunk_frames: int | None
@@ -66,6 +70,11 @@ def describe(store: Store | ArrayStore) -> StoreInfo:
         gaps=len(clips.segment_starts) - len(clips.clip_starts),
         longest_run=int(clips.segment_lengths.max()),
         nodata=store.meta.nodata,
+        packing=dict(store.meta.packing),
+        coordinates={
+            name: [found["values"][0], found["values"][-1]]
+            for name, found in store.meta.coordinates.items()
+        },
         compression=layout.compression if layout else None,
         level=layout.level if layout else None,
         chunk_frames=layout.chunk_frames if layout else None,

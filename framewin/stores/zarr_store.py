@@ -26,7 +26,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, NotOursError, StoreError
 from framewin.remote import DeniedObjectError, Location, RemotePath
 from framewin.schema import STATISTICS, Int64Array, StoreMeta
 from framewin.stores import content, durable, record
@@ -198,6 +198,10 @@ class Writer:
             )
             for name, dtype in content.coordinate_types(self.meta).items()
         }
+        for name, pixels, attributes in content.pixel_coordinates(self.meta):
+            self.group.create_array(
+                name, data=pixels, dimension_names=(name,), attributes=dict(attributes)
+            )
         if content.TIME in arrays:
             arrays[content.TIME].attrs.update(content.time_attributes(self.meta))
         for begin, end, values in content.coordinates(self.meta, self.source_files):
@@ -369,7 +373,7 @@ def _read_record(path: Location) -> record.Record:
     for name in _FORMAT_2_FILES:
         # Of a remote one, others are not asked what they see.
         if not isinstance(path, RemotePath) and (path / name).exists():
-            raise StoreError(
+            raise NotOursError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
                 'array with the frames, as in FrameWindowDataset(path, array="data")'
             )
