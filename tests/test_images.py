@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import shutil
@@ -617,6 +618,99 @@ def test_the_reason_in_a_file_comes_before_its_name(
     (tmp_path / "in" / name).write_bytes(data)
     with pytest.raises(SourceError, match=re.escape(reason)):
         convert(tmp_path / "in", tmp_path / "clips.zarr")
+
+
+def pnm(kind: int, pixels: np.ndarray, largest: int) -> bytes:
+    """A file as the standard describes it, with comments in its header."""
+    height, width = pixels.shape[:2]
+    head = f"P{kind}\n# made by hand\n{width} {height}"
+    head += "\n" if kind in (1, 4) else f" # so many\n{largest}\n"
+    if kind == 4:
+        body = np.packbits(pixels, axis=1).tobytes()
+    elif kind < 4:
+        body = "\n".join(map(str, pixels.ravel().tolist())).encode() + b"\n"
+    else:
+        body = pixels.astype(">u2" if largest > 255 else "u1").tobytes()
+    return head.encode() + body
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "largest", "mode", "notes"),
+    [
+        (1, 1, "gray, 1 bits", ()),
+        (2, 255, "gray, 8 bits", ()),
+        (3, 65535, "RGB, 16 bits", ()),
+        (4, 1, "gray, 1 bits", ()),
+        (5, 255, "gray, 8 bits", ()),
+        (5, 100, "gray, 7 bits", ("largest value 100",)),
+        (5, 1, "gray, 1 bits", ("largest value 1",)),
+        (5, 4095, "gray, 12 bits", ("largest value 4095",)),
+        (6, 65535, "RGB, 16 bits", ()),
+    ],
+)
+def test_pnm(kind: int, largest: int, mode: str, notes: tuple[str, ...], packed: bool) -> None:
+    """Values as they are counted; only one bit is scaled, and turned, for 1 is black there."""
+    shape = (13, 21, 3) if kind in (3, 6) else (13, 21)
+    values = np.random.default_rng(kind).integers(0, largest, shape, endpoint=True)
+    data = pnm(kind, values, largest)
+    data = gzip.compress(data, mtime=0) if packed else data
+    name = "a.PGM.gz" if packed else "a.pnm"
+    info = frame_decoder(name).inspect(data[:4096], name, COLOUR)
+    assert (info.mode, info.notes) == (mode, notes)
+    found = one(data, name)
+    assert found.dtype == (np.uint16 if largest > 255 else np.uint8)
+    expected = (1 - values) * 255 if kind in (1, 4) else values
+    assert np.array_equal(found, expected.reshape(13, 21, -1))
+    if not packed and largest in (1, 255) and not notes:
+        with Image.open(io.BytesIO(data)) as image:
+            assert np.array_equal(found[..., 0], np.asarray(image.convert("L")))
+
+
+PGM = pnm(5, np.full((4, 5), 100), 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.pgm", PGM[:-1], "a.pgm is cut short: its pixels need 20 bytes and have 19; copy it"),
+        ("a.pgm", PGM * 2, "a.pgm goes on behind its pixels, as files of several pictures do"),
+        ("a.pgm", PGM[:9], "a.pgm has a damaged PNM header; repair or remove it"),
+        ("a.pgm", PGM.replace(b"255", b"99"), "a.pgm has the value 100 above the largest of its"),
+        ("a.pgm", PGM.replace(b"255", b"0"), "a.pgm has 0 for the largest value; repair or"),
+        ("a.pgm", PGM.replace(b"255", b"65536"), "a.pgm has a damaged PNM header; repair or"),
+        ("a.ppm", JPEG, "a.ppm is a JPEG file, not a PNM file; rename it to .jpg"),
+        ("a.png", PGM, "a.png is a PNM file, not a PNG file; rename it to .pnm"),
+        ("a.pgm", pnm(2, np.ones((4, 5), int), 9)[:-2], "a.pgm has 19 values where 20 numbers are"),
+        ("a.pgm", pnm(2, np.ones((4, 5), int), 9)[:-2] + b"x", "a.pgm has 20 values where 20 num"),
+        ("a.pbm", pnm(1, np.full((4, 5), 2), 1), "a.pbm has 20 values where 20 numbers are"),
+        ("a.pgm.gz", gzip.compress(PGM, mtime=0)[:-9], "a.pgm.gz is a damaged gzip file ("),
+        (
+            "a.pgm.gz",
+            gzip.compress(PGM, mtime=0)[:-8] + bytes(8),
+            "a.pgm.gz is a damaged gzip file (Error -3",
+        ),
+        (
+            "a.pgm.gz",
+            gzip.compress(PGM + bytes(10**7), mtime=0),
+            "a.pgm.gz holds more bytes than its header",
+        ),
+    ],
+)
+def test_pnm_that_is_refused(name: str, data: bytes, message: str) -> None:
+    """What is wrong, and never more in memory than the header promises."""
+    with pytest.raises(SourceError, match=re.escape(message)):
+        one(data, name)
+
+
+def test_pgm_frames_in_a_folder(tmp_path: Path) -> None:
+    """Names with two suffixes are ordered by their numbers, too."""
+    (tmp_path / "in").mkdir()
+    for number in (2, 10, 1):
+        page = gzip.compress(pnm(5, np.full((4, 5), number), 4095))
+        (tmp_path / "in" / f"r{number}.pgm.gz").write_bytes(page)
+    convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert open_store(tmp_path / "clips.zarr").frames.array[:, 0, 0, 0].tolist() == [1, 2, 10]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])

@@ -28,6 +28,11 @@ SOURCES = {
     ".gif": "framewin.sources.images",
     ".tif": "framewin.sources.tiff",
     ".tiff": "framewin.sources.tiff",
+    ".pnm": "framewin.sources.pnm",
+    ".pbm": "framewin.sources.pnm",
+    ".pgm": "framewin.sources.pnm",
+    ".ppm": "framewin.sources.pnm",
+    ".pgm.gz": "framewin.sources.pnm",
     ".npy": "framewin.sources.arrays",
     ".npz": "framewin.sources.arrays",
     ".h5": "framewin.sources.hdf5_zarr",
@@ -129,9 +134,13 @@ def suffix_of(name: str) -> str:
 
     >>> suffix_of("a.b/Frame_1.PNG"), suffix_of("a.b/README"), suffix_of(".png")
     ('.png', '', '')
+    >>> suffix_of("rain_0005.PGM.gz")
+    '.pgm.gz'
     """
     base = name[name.rfind("/") + 1 :]
     dot = base.rfind(".")
+    if base.lower().endswith(".pgm.gz"):
+        dot -= len(".pgm")
     return base[dot:].lower() if dot > 0 else ""
 
 

@@ -29,6 +29,7 @@ _MAGIC = (
     (b"\x1aE\xdf\xa3", "Matroska", ".mkv"),
     (b"\x89HDF\r\n\x1a\n", "HDF5", ".h5"),
     (b"%PDF-", "PDF", ".pdf"),
+    (b"\x1f\x8b", "gzip", ".gz"),
 )
 _ORIENTATION_TAG = 0x0112
 _IFD_ENTRY_BYTES = 12
@@ -138,6 +139,8 @@ def kind_of(data: bytes) -> tuple[str, str] | None:
     for magic, kind, suffix in _MAGIC:
         if data.startswith(magic):
             return kind, suffix
+    if data[:1] == b"P" and data[1:2] in b"123456" and (data[2:3].isspace() or data[2:3] == b"#"):
+        return "PNM", ".pnm"
     if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"AVI "):
         return ("WebP", ".webp") if data[8:12] == b"WEBP" else ("AVI", ".avi")
     if data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
