@@ -247,6 +247,10 @@ class FrameWindowDataset:
             for name, value in locals().items()
             if name not in ("self", "path", "progress")
         }
+        # The folder of the process, or of one that opens it again, may be another one later.
+        for name in ("cache", "split_file"):
+            if name != "cache" or cache != "memory":
+                self._opened_with[name] = _absolute(self._opened_with[name], text=True)
         self._derived: tuple[dict[str, Any], str] | None = None
         self._opened_by = os.getpid()
         spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
@@ -264,7 +268,7 @@ class FrameWindowDataset:
             raise ValueError(f"split_span must be >= 1, got {split_span}")
         self._weighted = sample_weight is not None
         self._choice = _Choice(where, weights)
-        self._reference: FrameWindowDataset | None = None
+        self._reference: FrameWindowDataset | Runs | None = None
         self._statistics: ChannelStatistics | None = None
         reference_runs = runs
         if split is not None:
@@ -281,7 +285,7 @@ class FrameWindowDataset:
             self._store = caching.on_disk(store, Path(cache), progress, verify=verify)
         self._choose()
         if reference_runs is not runs:
-            self._reference = self._part(reference_runs, None)
+            self._reference = reference_runs
 
     def _number(self, store: FrameStore, spec: WindowSpec, runs: Runs) -> None:
         self.spec = spec
@@ -350,6 +354,7 @@ class FrameWindowDataset:
                 f"the frames of {self.path} are not mapped, so they are no array; open it with "
                 'cache="memory" or read them with ds.batch([...])'
             )
+        self.mapped.check()
         return self.mapped.array
 
     @property
@@ -516,6 +521,12 @@ class FrameWindowDataset:
         the part `"train"` (the first one, where none is called so), so that nothing is learned
         from the frames that are held back. Reads these frames once.
         """
+        if isinstance(self._reference, Runs):
+            # Only now: where= may leave the training part without a window.
+            try:
+                self._reference = self._part(self._reference, None)
+            except ValueError as exc:
+                raise ValueError(f"statistics are of the training part, but there {exc}") from None
         if self._reference is not None:
             return self._reference.statistics()
         if self._statistics is None:
@@ -605,7 +616,7 @@ class FrameWindowDataset:
         steps_done: int,
         *,
         batch_size: int,
-        shuffle: Shuffle = True,
+        shuffle: Shuffle = False,
         shuffle_blocks: ShuffleBlocks | None = None,
         seed: int = 0,
         drop_remainder: bool = False,
@@ -615,7 +626,8 @@ class FrameWindowDataset:
         """Where training stands after some steps, as JSON values.
 
         `ds.to_tf_dataset(**state)` goes on with the batch after the last one, as do the other
-        adapters; whatever was passed, it costs the same.
+        adapters; whatever was passed, it costs the same. Give the options of the training, whose
+        defaults are the same here.
         """
         schedule = self.schedule(
             batch_size=batch_size,
@@ -844,17 +856,16 @@ class FrameWindowDataset:
         if self._opened_by != os.getpid():
             if self.mapped is None:
                 # What was checked when it was opened is not checked again by each worker.
-                self._store = _open(self.path, {**self._opened_with, "verify": False})
+                again = _open(self.path, {**self._opened_with, "verify": False})
+                _refuse_another(self.path, "store", again.identity, self.identity)
+                self._store = again
             self._opened_by = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """How to open it again: frames, mappings, threads and locks are not carried along."""
         options = {**self._opened_with, "verify": False}
-        # The process that opens it again may be in another folder.
-        options["split_file"] = _absolute(options["split_file"], text=True)
-        if options["cache"] != "memory":
-            options["cache"] = _absolute(options["cache"], text=True)
-        return _reopened, (str(self.path.absolute()), options, self._derived)
+        found = (self.identity, self._index.digest)
+        return _reopened, (str(self.path), options, self._derived, found)
 
     def _checked(self, windows: Sequence[SupportsIndex]) -> Int64Array:
         """Window numbers in [0, len)."""
@@ -886,7 +897,7 @@ class FrameWindowDataset:
 
 def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
     """The store or array that the options of a dataset name."""
-    path = location(path, options["storage_options"])
+    path = location(path, options["storage_options"]).absolute()
     nodata, cache_bytes = options["nodata"], options["cache_bytes"]
     names = ("array", "axes", "clip_ids", "clip_starts", "frame_numbers")
     of_array = {name: options[name] for name in names}
@@ -909,13 +920,26 @@ def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
 
 
 def _reopened(
-    path: str, options: dict[str, Any], derived: tuple[dict[str, Any], str] | None
+    path: str,
+    options: dict[str, Any],
+    derived: tuple[dict[str, Any], str] | None,
+    pickled: tuple[str, str],
 ) -> FrameWindowDataset:
     dataset = FrameWindowDataset(path, **options)
-    if derived is None:
-        return dataset
-    recipe, name = derived
-    return dataset.split(recipe["parts"], by=recipe["by"], seed=recipe["seed"])[name]
+    _refuse_another(path, "store", dataset.identity, pickled[0])
+    if derived is not None:
+        recipe, name = derived
+        dataset = dataset.split(recipe["parts"], by=recipe["by"], seed=recipe["seed"])[name]
+    _refuse_another(path, "choice of windows", dataset.index.digest, pickled[1])
+    return dataset
+
+
+def _refuse_another(path: Location | str, what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise StoreError(
+            f"{path} is to be opened again, but its {what} has changed since; start again with a "
+            "new FrameWindowDataset"
+        )
 
 
 def _read_split(

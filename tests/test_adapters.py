@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import pickle
 import re
@@ -80,7 +81,7 @@ def test_numpy_batches_resume(ds: FrameWindowDataset) -> None:
     """From any number of steps on, the rest of the same sequence."""
     whole = ds.to_batches(batch_size=7, shuffle=True, epochs=3)
     for done in range(2 * whole.steps_per_epoch):
-        state = ds.state(done, batch_size=7)
+        state = ds.state(done, batch_size=7, shuffle=True)
         rest = ds.to_batches(**state, epochs=3 - state["start_epoch"])
         assert equal(rest, list(whole)[done:])
 
@@ -136,6 +137,41 @@ def test_keras_fits_from_it(ds: FrameWindowDataset, workers: int) -> None:
     losses = {model.evaluate(scoring, verbose=0) for _ in range(3)}
     assert len(losses) == 1
     assert model.predict(scoring, verbose=0).shape == (len(ds), 2, 4, 6, 1)
+
+
+@pytest.mark.parametrize(("first", "expected"), [(0, [4, 5]), (4, [4, 5]), (7, [4, 5])])
+def test_keras_begins_with_the_start_epoch(
+    ds: FrameWindowDataset, first: int, expected: list[int]
+) -> None:
+    """Regression: the callback set Keras's own epoch. Each fit begins with start_epoch."""
+    keras = import_or_skip("keras")
+    model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Conv3D(1, (2, 1, 1))])
+    model.compile(optimizer="sgd", loss="mse")
+    batches = ds.to_keras_dataset(batch_size=16, normalize="unit", shuffle=True, start_epoch=4)
+    trained = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: seen.append(batches.epoch))
+    for _ in range(2):
+        seen: list[int] = []
+        model.fit(
+            batches, initial_epoch=first, epochs=first + 2, verbose=0, shuffle=False,
+            callbacks=[batches.callback(), trained],
+        )  # fmt: skip
+        assert seen == expected
+
+
+def test_options_have_one_default(ds: FrameWindowDataset) -> None:
+    """Regression: state() shuffled where the adapters do not."""
+    shown = {}
+    for function in (
+        FrameWindowDataset.to_tf_dataset,
+        FrameWindowDataset.state,
+        FrameWindowDataset.schedule,
+        FrameWindowDataset.memory_estimate,
+        WindowBatches.__init__,
+    ):
+        for name, parameter in inspect.signature(function).parameters.items():
+            shown.setdefault(name, set()).add(parameter.default)
+    assert {name for name, defaults in shown.items() if len(defaults) > 1} == set()
+    assert ds.state(0, batch_size=4)["shuffle"] is False
 
 
 @pytest.mark.parametrize("options", OPTIONS)

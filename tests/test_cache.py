@@ -90,7 +90,9 @@ def test_a_file_that_is_no_cache_is_left_alone(
     """Nothing of the user's is overwritten."""
     store = make_store(CLIPS, converted=COMPRESSED)
     (tmp_path / "mine").write_bytes(content)
-    with pytest.raises(StoreError, match="mine is not a cache of frames; choose another name"):
+    with pytest.raises(
+        StoreError, match="mine is not a cache of frames, or cut short; choose another name"
+    ):
         open_cached(store, tmp_path / "mine")
     assert (tmp_path / "mine").read_bytes() == content
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import operator
+import os
 import pickle
 import re
+import shutil
 import threading
 import tracemalloc
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset, Window
+from framewin import FrameWindowDataset, StoreError, Window
 from framewin.schema import FrameFormat
 from framewin.stores.chunked import usable_cores
 from framewin.stores.mapped import SHARED_COPY_BYTES, MappedFrames
-from tests.conftest import MakeClips, make_frame
+from tests.conftest import MakeClips, import_or_skip, make_frame
 
 CLIPS = {"a": list(range(10, 16)), "b": list(range(20, 25)), "c": list(range(30, 34))}
 
@@ -189,3 +192,102 @@ def test_an_array_at_an_odd_byte_is_not_copied_whole(tmp_path: Path, offset: int
     tracemalloc.stop()
     assert np.array_equal(found, pixels[rows])
     assert peak < pixels.nbytes / 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["raw.zarr", "gzip.zarr", "raw.h5", "gzip.h5", "a.npy", "chunked.h5"]
+)
+def test_the_folder_of_the_process_may_change(
+    make_store: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Regression: a relative path was looked up again in the new folder. Files stay beside it."""
+    options: dict = {"cache_bytes": 0}
+    if kind == "a.npy":
+        np.save(tmp_path / kind, np.arange(12 * 24, dtype="uint16").reshape(12, 4, 6))
+    elif kind == "chunked.h5":
+        with h5py.File(tmp_path / kind, "w") as file:
+            file.create_dataset("a", data=np.arange(12 * 24).reshape(12, 4, 6) % 99.0, chunks=True)
+        options["array"] = "a"
+    else:
+        name, suffix = kind.split(".")
+        layout = {"compression": "gzip" if name == "gzip" else "none"}
+        make_store({"a": range(12), "b": range(12)}, name, f".{suffix}", converted=layout)
+    monkeypatch.chdir(tmp_path)
+    shape = {"input_frames": 2, "predict_frames": 1}
+    ds = FrameWindowDataset(kind, **shape, **options)
+    wanted = FrameWindowDataset(tmp_path / kind, **shape, **options).batch([0, 3])
+    by_time = {"parts": {"train": 0.5, "test": 0.5}, "by": "time"}
+    ds.split(**by_time).save(Path("mine.json"))
+    part = FrameWindowDataset(
+        kind, split="test", split_file="mine.json", cache="c", **shape, **options
+    )
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    for one in (ds, pickle.loads(pickle.dumps(ds))):
+        assert all(map(np.array_equal, one.batch([0, 3]), wanted))
+        assert one.statistics().frames == 12 * len(one.clips.names)
+    assert len(pickle.loads(pickle.dumps(part))) == len(part)
+    assert ds.split(**by_time).save() == tmp_path / f"{kind}.split.json"
+    assert not any(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize("kind", ["store", "array", "split"])
+def test_a_pickle_opens_nothing_else(make_store: MakeClips, tmp_path: Path, kind: str) -> None:
+    """Regression: whatever lay at its path by then was opened without a word."""
+    shape, options = {"input_frames": 2, "predict_frames": 1}, {}
+    path, what = tmp_path / "a.npy", "store"
+    np.save(path, np.zeros((12, 4, 6), "uint8"))
+    if kind != "array":
+        path = make_store({"a": range(12), "b": range(12)})
+    if kind == "split":
+        what, options = "choice of windows", {"split": "train"}
+        file = FrameWindowDataset(path, **shape).split(train=["a"], test=["b"]).save()
+    carried = pickle.dumps(FrameWindowDataset(path, **shape, **options))
+    if kind == "array":
+        np.save(path, np.ones((12, 4, 7), "uint8"))
+    elif kind == "store":
+        shutil.rmtree(path)
+        make_store({"a": range(12), "c": range(12)})
+    else:
+        file.unlink()
+        FrameWindowDataset(path, **shape).split(train=["b"], test=["a"]).save()
+    message = f"{path} is to be opened again, but its {what} has changed since; start again"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        pickle.loads(carried)
+
+
+@pytest.mark.parametrize("kind", ["raw.zarr", "raw.h5", "a.npy", "cache"])
+def test_a_mapped_file_that_shrinks_is_an_error(
+    make_store: MakeClips, tmp_path: Path, kind: str
+) -> None:
+    """Regression: SIGBUS ended the process. Every read of numpy and each pass of tf.data looks."""
+    tf = import_or_skip("tensorflow")
+    shape, options = {"input_frames": 2, "predict_frames": 1}, {}
+    if kind == "a.npy":
+        path = cut = tmp_path / kind
+        np.save(path, np.zeros((40, 64, 64), "uint8"))
+    else:
+        big = {"shape": (64, 64, 1), "suffix": ".h5" if kind == "raw.h5" else ".zarr"}
+        path = make_store({"a": range(40)}, **big)
+        cut = path if kind == "raw.h5" else path / "frames/c/0/0/0/0"
+    if kind == "cache":
+        cut = options["cache"] = tmp_path / "frames.cache"
+    ds = FrameWindowDataset(path, **shape, **options)
+    batches = ds.to_tf_dataset(batch_size=4)
+    assert len(list(batches)) == int(batches.cardinality()) == 10
+    os.truncate(cut, 4096)
+    message = f"{cut} has 4096 bytes, it had at least "
+    for use in (
+        lambda: ds[30],
+        lambda: ds.frames,
+        lambda: ds.statistics(),
+        lambda: iter(batches),
+        lambda: list(batches.as_numpy_iterator()),
+        lambda: ds.to_batches(batch_size=4)[8],
+        lambda: list(ds.to_tf_dataset(batch_size=4)),
+    ):
+        with pytest.raises(StoreError, match=re.escape(message)):
+            use()
+    assert isinstance(batches, tf.data.Dataset)
+    with pytest.raises(StoreError, match=r"bytes|cut short|cannot be read"):
+        FrameWindowDataset(path, **shape, **options)

@@ -51,18 +51,18 @@ def test_inputs_follow_one_another(
 
 
 def test_batches_bring_the_mask(make_store: MakeClips) -> None:
-    """to_batches(lanes=True): the windows of the lanes, and the resets last."""
+    """to_batches(lanes=True): the windows of the lanes, and the resets among the inputs."""
     store = make_store({"a": range(12), "b": range(9)})
     ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
     batches = ds.to_batches(batch_size=2, lanes=True, shuffle=True, epochs=2)
     lanes = LaneSchedule(ds.index, 2, shuffle=True)
     assert len(batches) == 2 * lanes.num_batches
-    for number, (inputs, targets, resets) in enumerate(pickle.loads(pickle.dumps(batches))):
+    for number, (inputs, targets) in enumerate(pickle.loads(pickle.dumps(batches))):
         epoch, step = divmod(number, lanes.num_batches)
         expected = ds.batch(lanes.windows(epoch, step))
-        assert np.array_equal(inputs, expected[0])
+        assert np.array_equal(inputs["frames"], expected[0])
         assert np.array_equal(targets, expected[1])
-        assert np.array_equal(resets, lanes.resets(epoch, step))
+        assert np.array_equal(inputs["resets"], lanes.resets(epoch, step))
     with pytest.raises(IndexError, match="step 9 is out of range, an epoch has"):
         lanes.windows(0, 9)
 
@@ -91,9 +91,6 @@ def test_bad_lanes(make_store: MakeClips, options: dict, message: str) -> None:
     weighed = FrameWindowDataset(store, input_frames=2, predict_frames=1, weights="mean")
     with pytest.raises(ValueError, match="lanes follow the clips, so windows with weights= cannot"):
         weighed.to_batches(lanes=True, batch_size=1)
-    import_or_skip("keras")
-    with pytest.raises(ValueError, match="lanes need input_name=: fit would take a mask behind"):
-        ds.to_keras_dataset(lanes=True, batch_size=1)
 
 
 def parts(batch: tuple) -> list[np.ndarray]:
@@ -111,7 +108,7 @@ def same(ones: object, others: object) -> bool:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("input_name", [None, "frames"])
+@pytest.mark.parametrize("input_name", [None, "pictures"])
 def test_every_adapter_gives_the_same_lanes(
     make_store: MakeClips, shuffle: bool, input_name: str | None
 ) -> None:
@@ -130,13 +127,13 @@ def test_every_adapter_gives_the_same_lanes(
         assert same(batches.as_numpy_iterator(), epoch)
     rest = ds.to_tf_dataset(**state, input_name=input_name)
     assert same(rest.as_numpy_iterator(), epochs[1][2:])
-    if input_name is not None:
-        keras = ds.to_keras_dataset(**options)
-        assert same([keras[step] for step in range(steps)], epochs[0])
+    keras = ds.to_keras_dataset(**options)
+    assert same([keras[step] for step in range(steps)], epochs[0])
+    assert set(keras[0][0]) == set(batches.element_spec[0]) == {input_name or "frames", "resets"}
 
 
 def test_torch_gives_the_same_lanes(make_store: MakeClips) -> None:
-    """As numpy, the mask last."""
+    """As numpy, by name."""
     import_or_skip("torch")
     ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
     options = {"batch_size": 2, "lanes": True, "shuffle": True}
@@ -155,11 +152,9 @@ def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
         ds.to_batches(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
         for index in range(3)
     ]
-    joined = [
-        tuple(np.concatenate(column) for column in zip(*step, strict=True))
-        for step in zip(*shards, strict=True)
-    ]
-    assert same(joined, whole)
+    for step, wanted in zip(zip(*shards, strict=True), whole, strict=True):
+        columns = zip(*map(parts, step), strict=True)
+        assert all(map(np.array_equal, map(np.concatenate, columns), parts(wanted)))
     import_or_skip("tensorflow")
     for index, shard in enumerate(shards):
         batches = ds.to_tf_dataset(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
@@ -167,7 +162,7 @@ def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
 
 
 def test_a_stateful_model_is_fed_its_resets(make_store: MakeClips) -> None:
-    """fit takes the mask as the input "resets", and no part for sample weights."""
+    """Without input_name, too, fit takes the mask as the input "resets", never for weights."""
     keras = import_or_skip("keras")
     import_or_skip("tensorflow")
     ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
@@ -177,7 +172,7 @@ def test_a_stateful_model_is_fed_its_resets(make_store: MakeClips) -> None:
     moved = keras.layers.Conv3D(1, (2, 1, 1))(frames) * keras.ops.reshape(kept, (-1, 1, 1, 1, 1))
     model = keras.Model({"frames": frames, "resets": resets}, moved)
     model.compile(optimizer="sgd", loss="mse")
-    options = {"batch_size": 2, "lanes": True, "input_name": "frames", "normalize": "unit"}
+    options = {"batch_size": 2, "lanes": True, "normalize": "unit"}
     for batches in (ds.to_keras_dataset(**options), ds.to_tf_dataset(**options)):
         history = model.fit(batches, verbose=0, shuffle=False)
         assert np.isfinite(history.history["loss"]).all()

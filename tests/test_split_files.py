@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from framewin import FrameWindowDataset, StoreError, convert, split_report
+from framewin.cli import app
 from tests.conftest import MakeClips, make_frame, write_frames
 
 CLIPS = {f"{kind}_{i}": range(12) for kind in ("day", "night") for i in range(4)}
@@ -113,6 +115,19 @@ def test_statistics_are_of_the_training_part(store: Path) -> None:
     assert ds.statistics().mean[0] == pytest.approx(ds.frames.mean())
 
 
+def test_a_condition_may_leave_no_training_window(store: Path) -> None:
+    """Regression: split="test" failed by it; only what is learned from training windows does."""
+    open_dataset(store).split(train=["day_*"], test=["night_*"]).save()
+    held_back = open_dataset(store, split="test", where="clip != 'day_0' and clip < 'night_1'")
+    with pytest.raises(ValueError, match="no window satisfies"):
+        open_dataset(store, split="train", where="clip > 'day_9'")
+    assert held_back.statistics().frames == 3 * 12
+    held_back = open_dataset(store, split="test", where="clip > 'day_9'")
+    assert clips_of(held_back) == [f"night_{i}" for i in range(4)]
+    with pytest.raises(ValueError, match="are of the training part, but there no window satisfies"):
+        held_back.statistics()
+
+
 def test_statistics_are_not_those_of_an_earlier_split(store: Path) -> None:
     """Splits made one after the other from one dataset: each has its own training part."""
     ds = open_dataset(store)
@@ -180,6 +195,23 @@ def test_the_command(store: Path) -> None:
     assert again.returncode == 1
     bad = subprocess.run([*command[:4], "train"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--by", "time", "--seed", "0"], "--seed chooses clips for shares by clip, nothing else"),
+        (["--part", "a=day_*", "--seed", "1"], "--seed chooses clips for shares by clip, nothing"),
+        (["--part", "a=day_*", "--part", "a=night_*"], "--part a is given twice; give it once"),
+        (["--part", "a=day_*", "--by", "time"], "by='time' needs shares, such as train=0.8"),
+    ],
+)
+def test_the_command_ignores_nothing(store: Path, options: list[str], message: str) -> None:
+    """An option without effect is a usage error, and no file is written."""
+    done = CliRunner().invoke(app, ["split", str(store), *options], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not store.with_name(store.name + ".split.json").exists()
 
 
 @pytest.mark.parametrize("by", ["clip", "time"])

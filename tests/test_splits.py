@@ -93,6 +93,13 @@ def test_bad_splits(lengths: list[int], fractions: dict[str, float], message: st
         split_by_clip(clip_table(lengths), WindowSpec(2, 2), fractions, seed=0)
 
 
+def test_by_time_gives_no_stretch_without_a_window() -> None:
+    """Regression: a short clip gave each part a run of one frame, some of it in the next clip."""
+    parts = split_by_time(clip_table([3, 40, 9]), WindowSpec(2, 2), {"a": 0.5, "b": 0.5})
+    found = {name: (r.starts.tolist(), r.lengths.tolist()) for name, r in parts.items()}
+    assert found == {"a": ([3], [18]), "b": ([25], [18])}
+
+
 def test_by_time_needs_room() -> None:
     """A part that no window fits into is refused by name and numbers."""
     message = (

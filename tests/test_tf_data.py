@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -404,3 +404,19 @@ def test_a_hundred_million_windows_take_no_memory(
 def resident_bytes() -> int:
     """Memory of this process that is in use."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_only_the_replicas_of_this_process_share_its_batches(
+    ds: FrameWindowDataset, tf: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: those of all machines were counted, and small batches refused."""
+    for workers, refused in ((4, False), (2, True)):
+        cluster = tf.train.ClusterSpec({"worker": [f"host{i}:1" for i in range(workers)]})
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster)
+        strategy = SimpleNamespace(num_replicas_in_sync=4, cluster_resolver=resolver)
+        monkeypatch.setattr(tf.distribute, "get_strategy", lambda strategy=strategy: strategy)
+        if not refused:
+            ds.to_tf_dataset(batch_size=1)
+            continue
+        with pytest.raises(ValueError, match="batch_size must be at least the 2 replicas, got 1"):
+            ds.to_tf_dataset(batch_size=1)

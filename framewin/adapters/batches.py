@@ -23,20 +23,22 @@ Batch = tuple[Any, ...]
 
 RESETS = "resets"
 """Name of the mask of lanes among named inputs."""
+FRAMES = "frames"
+"""Name of the inputs beside a mask where no other is given."""
 
 
 def element(
     input_name: str | None, inputs: Any, targets: Any, weights: Sequence[Any], resets: Sequence[Any]
 ) -> Batch:
-    """The parts of a batch: inputs, targets, weights if the dataset has them, a mask of lanes.
+    """The parts of a batch: inputs, targets, weights if the dataset has them.
 
-    With an `input_name` the inputs are a dict, which holds the mask, too: `fit` takes what stands
-    behind the targets for weights of their loss.
+    With an `input_name`, or a mask of lanes, the inputs are a dict, which holds the mask, too:
+    `fit` takes what comes after the targets for weights of their loss.
     """
-    if input_name is None:
-        return inputs, targets, *weights, *resets
+    if input_name is None and not resets:
+        return inputs, targets, *weights
     masks = dict(zip([RESETS], resets, strict=False))
-    return {input_name: inputs, **masks}, targets, *weights
+    return {input_name or FRAMES: inputs, **masks}, targets, *weights
 
 
 class WindowBatches(Sequence[Batch]):

@@ -40,8 +40,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             **options: As for `to_tf_dataset`, without `prefetch`, `read_ahead` and `repeat`.
 
         Raises:
-            ValueError: An option out of its range, `start_step`, for an epoch of Keras is whole,
-                or lanes without `input_name`.
+            ValueError: An option out of its range, or `start_step`, for an epoch of Keras is whole.
         """
         super().__init__(
             workers=workers,
@@ -52,11 +51,6 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             raise ValueError(
                 "start_step needs to_tf_dataset or to_batches: every epoch of a PyDataset has "
                 "the same length"
-            )
-        if options.get("lanes") and options.get("input_name") is None:
-            raise ValueError(
-                "lanes need input_name=: fit would take a mask behind the targets for weights; "
-                'with input_name="frames" the model gets the inputs "frames" and "resets"'
             )
         self.batches = WindowBatches(dataset, **options)
         self.epoch = self.batches.start_epoch
@@ -80,6 +74,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
     def callback(self) -> Any:
         """A callback of `fit` that makes its epoch e the epoch e of the order.
 
+        With a `start_epoch`, the first epoch of each `fit` is that one, whatever number it has.
         It also refuses, before training, a `steps_per_epoch` that is not the number of batches.
         """
         return _SameEpoch(self)
@@ -93,8 +88,10 @@ class _SameEpoch(keras.callbacks.Callback):  # type: ignore[name-defined]
     def __init__(self, batches: KerasDataset) -> None:
         super().__init__()
         self.batches = batches
+        self._shift: int | None = None
 
     def on_train_begin(self, logs: object = None) -> None:
+        self._shift = None
         steps, available = self.params.get("steps"), self.batches.num_batches
         # With fewer, Keras goes on with the rest in its next epoch, and ends when that is used up.
         if steps is not None and steps != available:
@@ -104,4 +101,7 @@ class _SameEpoch(keras.callbacks.Callback):  # type: ignore[name-defined]
             )
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        self.batches.epoch = epoch
+        if self._shift is None:
+            start = self.batches.batches.start_epoch
+            self._shift = start - epoch if start else 0
+        self.batches.epoch = epoch + self._shift

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from framewin import augment as aug
 from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset
-from framewin.metrics import FULL_SCALE
 from framewin.optional import require
 from framewin.windows import order
 
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 else:
     tf = require("tensorflow", extra="tensorflow")
-
-GOLDEN = 0x9E3779B9
-"""2**32 over the golden ratio: sets a second number of a place apart from the first."""
 
 AugmentBatch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, dict[str, tf.Tensor]], tf.Tensor]
 """Joined frames (B, T, H, W, C), window numbers (B,), what random numbers come from (B,), and the
@@ -78,7 +73,7 @@ def augmenter(augment: Any, dataset: FrameWindowDataset, seed: int) -> AugmentBa
 
 
 def changed(augment: Augment, frames: tf.Tensor, drawn: tf.Tensor, input_frames: int) -> tf.Tensor:
-    """`Augment.apply` in the graph, but for its noise, which is drawn in another way.
+    """`Augment.apply` in the graph.
 
     It is compiled as a whole (XLA), so that each pixel is looked up, computed and stored in one
     pass: op by op, every one of them writes all frames to memory, at four bytes a value.
@@ -96,7 +91,7 @@ def changed(augment: Augment, frames: tf.Tensor, drawn: tf.Tensor, input_frames:
     if augment.moves:
         turned = aug.orientations(augment, drawn, size, _Ops)
         places = aug.composed(turned, aug.matrices(augment, drawn, size, _Ops), _Ops)
-        frames = _warped(frames, tf.cast(places, computed))
+        frames = _warped(frames, places, computed)
     else:
         frames = _turned(augment, frames, drawn)
     if augment.crop is not None:
@@ -108,7 +103,7 @@ def changed(augment: Augment, frames: tf.Tensor, drawn: tf.Tensor, input_frames:
         )
         frames = tf.cast(frames, computed) * factor + offset
     if augment.noise:
-        frames += _noise(augment, frames, drawn, FULL_SCALE[dtype.name], input_frames)
+        frames += aug.noise(augment, frames, drawn, dtype.as_numpy_dtype, input_frames, _Ops)
     return _stored(frames, dtype)
 
 
@@ -117,6 +112,12 @@ class _Ops:
 
     cos, sin, tan, stack = tf.cos, tf.sin, tf.tan, tf.stack
     floor, round = tf.floor, tf.round
+    abs, log, sqrt, where = tf.abs, tf.math.log, tf.sqrt, tf.where
+    cast, reshape = tf.cast, tf.reshape
+
+    @staticmethod
+    def right_shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
+        return tf.bitwise.right_shift(numbers, tf.constant(bits, tf.uint32))
 
 
 def _draw(key: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:
@@ -159,7 +160,7 @@ def _transposed(frames: tf.Tensor) -> tf.Tensor:
     return tf.transpose(frames, [0, 1, 3, 2, 4])
 
 
-def _warped(frames: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def _warped(frames: tf.Tensor, places: tf.Tensor, computed: tf.DType) -> tf.Tensor:
     """Bilinear values at the places that the matrices (B, 6) say; the edges go on outside."""
     _, length, height, width, channels = frames.shape
     y, x = (tf.cast(axis, places.dtype) for axis in np.divmod(np.arange(height * width), width))
@@ -167,14 +168,16 @@ def _warped(frames: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     across = tf.clip_by_value(a * x + b * y + c, 0, width - 1)
     along = tf.clip_by_value(d * x + e * y + f, 0, height - 1)
     left, top = tf.floor(across), tf.floor(along)
-    over, down = ((part)[:, None, :, None] for part in (across - left, along - top))
+    over, down = (
+        tf.cast(part, computed)[:, None, :, None] for part in (across - left, along - top)
+    )
     left, top = tf.cast(left, tf.int32), tf.cast(top, tf.int32)
     right, bottom = tf.minimum(left + 1, width - 1), tf.minimum(top + 1, height - 1)
     pixels = tf.reshape(frames, [-1, length, height * width, channels])
 
     def at(rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         found = tf.gather(pixels, rows * width + columns, axis=2, batch_dims=1)
-        return tf.cast(found, places.dtype)
+        return tf.cast(found, computed)
 
     upper = at(top, left) * (1 - over) + at(top, right) * over
     lower = at(bottom, left) * (1 - over) + at(bottom, right) * over
@@ -190,58 +193,6 @@ def _cropped(
     pixels = tf.reshape(frames, [-1, length, height * width, channels])
     kept = tf.gather(pixels, tf.reshape(rows, [-1, size[0] * size[1]]), axis=2, batch_dims=1)
     return tf.reshape(kept, [-1, length, *size, channels])
-
-
-def _noise(
-    augment: Augment, frames: tf.Tensor, drawn: tf.Tensor, full_scale: float, input_frames: int
-) -> tf.Tensor:
-    """Normal numbers (Box and Muller, 1958) from a hash of each value's place and its window.
-
-    A generator would draw them one after the other, at fifty times the cost.
-    """
-    shape = tuple(frames.shape[1:])
-    first = aug.DRAWS.index("noise_1")
-    seeds = tf.cast(drawn[:, first : first + 2] * aug.NOISE_SEEDS, tf.uint32)
-    seeds = tf.reshape(seeds, [-1, 2, 1, 1, 1, 1])
-    places = tf.reshape(tf.range(math.prod(shape), dtype=tf.int64), shape)
-    one = _mixed(_mixed(tf.cast(places, tf.uint32) ^ seeds[:, 0]) + seeds[:, 1])
-    other = _mixed(one + seeds[:, 0] + tf.constant(GOLDEN, tf.uint32))
-    # In (0, 1), of which the logarithm is finite.
-    share, turn = (
-        (tf.cast(_shifted(part, 8), frames.dtype) + 0.5) * 2.0**-24 for part in (one, other)
-    )
-    noise = tf.sqrt(-2.0 * tf.math.log(share)) * _wave(turn)
-    noise *= tf.cast(augment.noise * full_scale, frames.dtype)
-    if not augment.noise_inputs_only:
-        return noise
-    is_input = np.arange(shape[0]).reshape(-1, 1, 1, 1) < input_frames
-    return tf.where(is_input, noise, tf.zeros_like(noise))
-
-
-def _wave(turn: tf.Tensor) -> tf.Tensor:
-    """A wave of period 1, to 1e-5: the library's cosine takes five times as long.
-
-    The series of sin(pi/2 z), of which z runs from -1 to 1 and back.
-    """
-    z = 1 - 4 * tf.abs(turn - 0.5)
-    result = tf.zeros_like(z)
-    for n in (9, 7, 5, 3, 1):
-        result = result * z * z + (-1) ** (n // 2) * (math.pi / 2) ** n / math.factorial(n)
-    return result * z
-
-
-def _mixed(numbers: tf.Tensor) -> tf.Tensor:
-    """A bijection of uint32 in which a bit of the input changes about half of the result's.
-
-    The constants are those of "lowbias32", found by a search for little bias.
-    """
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        numbers = (numbers ^ _shifted(numbers, shift)) * tf.constant(factor, tf.uint32)
-    return numbers ^ _shifted(numbers, 16)
-
-
-def _shifted(numbers: tf.Tensor, bits: int) -> tf.Tensor:
-    return tf.bitwise.right_shift(numbers, tf.constant(bits, tf.uint32))
 
 
 def _stored(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

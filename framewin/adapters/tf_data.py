@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from framewin.adapters.batches import element
+from framewin.adapters.fit_passes import Cardinality, checked
 from framewin.adapters.read_ahead import ReadAhead, start
 from framewin.adapters.tf_augment import augmenter
 from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
@@ -60,7 +61,9 @@ def to_tf_dataset(
     """Batches of a dataset's windows, as fast as from a tensor in memory.
 
     Each pass over the result is an epoch: the first one is `start_epoch`, the next one
-    `start_epoch + 1`, and so on. Which windows a batch holds is what
+    `start_epoch + 1`, and so on. A batch that Keras draws to build a model, as it does under a
+    strategy, is no pass; give `fit` the result itself for that, not one derived from it by `map`,
+    of which each such look is a pass. Which windows a batch holds is what
     `dataset.schedule(...).windows(epoch, step)` says, for the same arguments.
 
     Args:
@@ -78,7 +81,7 @@ def to_tf_dataset(
         seed: Chooses the orders, in [0, 2**63).
         drop_remainder: Leave out a last batch that is not full. With several replicas of a
             tf.distribute strategy, fit cannot train on a batch that has fewer windows than
-            replicas; within the strategy's scope that is an error here.
+            replicas; that is an error, within the strategy's scope here.
         normalize: `None` keeps the values. `"unit"` divides integers by the largest value of
             their dtype (uint8 by 255), which is 0..1 for unsigned ones, and keeps floats.
             `"standard"` and `(mean, std)` subtract and divide per channel; see
@@ -96,13 +99,14 @@ def to_tf_dataset(
             for a store that is not in the page cache. None, 0, where it is. Mapped frames only.
         start_epoch: Number of the first epoch, at least 0.
         start_step: Batches of the first epoch that are left out; it costs nothing. The first
-            pass is shorter then, so the length is unknown; tell `fit` the steps of this epoch.
+            pass is shorter then, so the length is unknown; `fit` warns once that it ran out of
+            data, and goes on with the next epoch, which is whole.
         shard: (index, count): batch `index`, `index + count`, ... of each epoch only; of lanes,
             its share of the lanes.
-        lanes: Row k of each batch goes on where row k of the batch before ended, for stateful
-            models; a mask bool (B,) comes last, True where it does not, so that the state must
-            be cleared. With `input_name` it is the input `"resets"` instead. See
-            `framewin.windows.lanes`.
+        lanes: Row k of each batch continues row k of the batch before, for stateful models.
+            Inputs are `{"frames": inputs, "resets": mask}`, or with `input_name` instead of
+            "frames"; the mask, bool (B,), is True where a row does not continue, so that its
+            state must be cleared. See `framewin.windows.lanes`.
         repeat: Epoch after epoch without an end, for a `steps_per_epoch` of `fit` that is not
             the number of batches.
 
@@ -125,7 +129,7 @@ def to_tf_dataset(
         lanes=lanes,
     )
     _check(schedule, prefetch, start_epoch, start_step)
-    _check_replicas(schedule)
+    _check_replicas(schedule, _local_replicas(tf.distribute.get_strategy()))
     scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
     choose = _chooser(schedule)
@@ -161,19 +165,26 @@ def to_tf_dataset(
         steps = tf.data.Dataset.range(epoch.pop("first_step"), num_batches)
         return tf.data.Dataset.zip(tf.data.Dataset.from_tensors(epoch).repeat(), steps)
 
-    cardinality = num_batches if start_step == 0 else tf.data.UNKNOWN_CARDINALITY
+    with tf.device("CPU"):
+        next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
     batches = (
-        _epochs(schedule, start_epoch, start_step, repeat=repeat)
+        _epochs(schedule, next_epoch, start_epoch, start_step, repeat=repeat)
         .flat_map(batches_of_epoch)
         .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
     )
+    cardinality = num_batches if start_step == 0 else tf.data.UNKNOWN_CARDINALITY
     if repeat:
-        batches = batches.apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
-    elif cardinality == num_batches:
-        batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return batches.prefetch(prefetch).with_options(_options())
+        cardinality = tf.data.INFINITE_CARDINALITY
+    if cardinality != tf.data.UNKNOWN_CARDINALITY:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+    batches = batches.prefetch(prefetch).with_options(_options())
+    batches.cardinality = Cardinality(
+        cardinality,
+        cardinality if repeat else num_batches,
+        next_epoch,
+        lambda replicas: _check_replicas(schedule, replicas),
+    )
+    return batches if dataset.mapped is None else checked(batches, dataset.mapped.check)
 
 
 def _step_counter(ahead: ReadAhead, first: int) -> Callable[[tf.Tensor], None]:
@@ -291,9 +302,16 @@ ChooseWindows = Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, ...
 lanes, the mask of those that begin anew, bool (B,), too."""
 
 
-def _check_replicas(schedule: BatchSchedule | LaneSchedule) -> None:
-    """Under a strategy, refuse batches that leave a replica without a window."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+def _local_replicas(strategy: tf.distribute.Strategy) -> int:
+    """Replicas of this process, which share its batches; each process has batches of its own."""
+    resolver = strategy.cluster_resolver
+    cluster = {} if resolver is None else resolver.cluster_spec().as_dict()
+    processes = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+    return int(strategy.num_replicas_in_sync) // max(1, processes)
+
+
+def _check_replicas(schedule: BatchSchedule | LaneSchedule, replicas: int) -> None:
+    """Refuse batches that leave one of the replicas which share them without a window."""
     if schedule.batch_size < replicas:
         raise ValueError(
             f"batch_size must be at least the {replicas} replicas, got {schedule.batch_size}"
@@ -375,7 +393,12 @@ def _options() -> Any:
 
 
 def _epochs(
-    schedule: BatchSchedule | LaneSchedule, start_epoch: int, start_step: int, *, repeat: bool
+    schedule: BatchSchedule | LaneSchedule,
+    next_epoch: tf.Variable,
+    start_epoch: int,
+    start_step: int,
+    *,
+    repeat: bool,
 ) -> tf.data.Dataset:
     """One element per pass over it: the epoch, its first step, its key, uint32 (3,), and its order.
 
@@ -386,8 +409,6 @@ def _epochs(
     cipher walks thousands of steps for each number in a range far below its block. Of lanes, that
     of the chains, and where each ends.
     """
-    with tf.device("CPU"):
-        next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
 
     @tf.autograph.experimental.do_not_convert
     def of_next_epoch(_: tf.Tensor) -> dict[str, tf.Tensor]:

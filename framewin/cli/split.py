@@ -22,7 +22,9 @@ def split(
         ),
     ] = ["train=0.8", "validation=0.1", "test=0.1"],  # noqa: B006 - typer never changes it
     by: Annotated[str, typer.Option(help="clip: whole clips; time: cut every clip.")] = "clip",
-    seed: Annotated[int, typer.Option(min=0, help="Chooses which clips go where.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Chooses which clips go where, of shares; default 0.")
+    ] = None,
     input_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
     predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
     frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
@@ -45,7 +47,11 @@ def split(
             window_stride=window_stride,
             lead_gap=lead_gap,
         )
-        parts = dataset.split(dict(map(_part, part)), by=by, seed=seed)  # type: ignore[arg-type]
+        choices = _choices(part)
+        drawn = by == "clip" and all(isinstance(choice, float) for choice in choices.values())
+        if seed is not None and not drawn:
+            raise ValueError("--seed chooses clips for shares by clip, nothing else; leave it out")
+        parts = dataset.split(choices, by=by, seed=seed or 0)  # type: ignore[arg-type]
     report = split_report(parts)
     written = parts.save(out)
     nearest = [distance for distance in report.nearest_frames.values() if distance is not None]
@@ -59,6 +65,15 @@ def split(
             *(("", " = ".join(pair.frames)) for pair in report.examples[:SHOWN_DUPLICATES]),
         ]
     )
+
+
+def _choices(texts: list[str]) -> dict[str, Any]:
+    choices: dict[str, Any] = {}
+    for name, choice in map(_part, texts):
+        if name in choices:
+            raise ValueError(f"--part {name} is given twice; give it once, with a glob or a file")
+        choices[name] = choice
+    return choices
 
 
 def _part(text: str) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class ArrayStore:
             source.check_chunks()
         self.frames = self._open_frames(cache_bytes)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Changes with the array's files (their sizes and times), axes and clips."""
         named = (str(self.path.resolve()), self.source.name, self.source.axes)

@@ -161,7 +161,7 @@ def _check(store: FrameStore, path: Path) -> int:
         end = file.read()
         length, magic = _END.unpack(end) if len(end) == _END.size else (0, b"")
         if magic != _MAGIC or length > min(size - _END.size, _MAX_RECORD_BYTES):
-            raise StoreError(f"{path} is not a cache of frames; choose another name")
+            raise StoreError(f"{path} is not a cache of frames, or cut short; choose another name")
         file.seek(-(_END.size + length), os.SEEK_END)
         record = file.read()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from framewin.errors import StoreError
 from framewin.schema import FrameFormat, Int64Array
 from framewin.stores.chunked import Threads
 
@@ -37,6 +38,7 @@ class MappedFrames:
     def __init__(self, mapping: mmap.mmap, offset: int, frame_format: FrameFormat, num_frames: int):
         """View frames at a byte offset of a mapping that the caller has found long enough."""
         frame_bytes = frame_format.nbytes
+        self._mapping = mapping
         self.array = _view(mapping, offset, num_frames, frame_format)
         """(num_frames, H, W, C)."""
         self.rows: np.ndarray | None = None
@@ -71,6 +73,20 @@ class MappedFrames:
         mapping = mmap.mmap(-1, num_frames * frame_format.nbytes)
         return cls(mapping, 0, frame_format, num_frames)
 
+    def check(self) -> None:
+        """Refuse a file that has become shorter: touching what is gone ends the process (SIGBUS).
+
+        It takes a call of the system, so it is done before each use in numpy, and before each pass
+        of TensorFlow. A file that is cut while it is read cannot be told in time.
+        """
+        needed = self.offset + self.array.nbytes
+        if self._opened is not None and (found := self._mapping.size()) < needed:
+            raise StoreError(
+                f"{self._opened[0]} has {found} bytes, it had at "
+                f"least {needed} when it was opened; it was cut short or written anew, restore it "
+                "and open it again"
+            )
+
     def will_need(self, begin: int, end: int) -> None:
         """Have the system read rows [begin, end) from the disk, without waiting for them.
 
@@ -91,6 +107,7 @@ class MappedFrames:
 
     def take(self, rows: Int64Array) -> np.ndarray:
         """Copies of frames: rows (n,), known to be there, give (n, H, W, C)."""
+        self.check()
         out = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
 
         def copy(first: int, end: int) -> None:
@@ -108,6 +125,7 @@ class MappedFrames:
         self, rows: Iterable[tuple[int, int]], sink: Callable[[int, np.ndarray], None]
     ) -> Iterator[int]:
         """See `ChunkedFrames.each_chunk`."""
+        self.check()
         size = max(1, COPY_BYTES // self.array[0].nbytes)
         for begin, end in rows:
             for first in range(begin, end, size):

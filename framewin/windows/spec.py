@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +116,12 @@ class WindowIndex:
 
     def __len__(self) -> int:
         return int(self.window_ends[-1]) if len(self.window_ends) else 0
+
+    @property
+    def digest(self) -> str:
+        """The same for the same windows only."""
+        numbers = self.window_ends.tobytes() + self.start_bases.tobytes()
+        return hashlib.sha256(repr(self.spec).encode() + numbers).hexdigest()
 
     def start_rows(self, windows: Int64Array) -> Int64Array:
         """First row of each window, same shape as `windows`; they must be in range."""

@@ -119,9 +119,9 @@ def split_by_time(
 ) -> dict[str, Runs]:
     """Cut every clip into consecutive parts with one window span left out between them.
 
-    The span left out (embargo) keeps the last frames of one part from being near copies of the
-    first frames of the next; the fractions are of the other frames. A clip of 100 frames, windows
-    that span 10:
+    Stretches that are too short for a window are given to no part. The span left out (embargo)
+    keeps the last frames of one part from being near copies of the first frames of the next; the
+    fractions are of the other frames. A clip of 100 frames, windows that span 10:
 
     >>> clips = ClipTable.from_frame_numbers(["a"], [range(100)])
     >>> parts = split_by_time(clips, WindowSpec(5, 5), {"train": 0.8, "validation": 0.2})
@@ -149,7 +149,7 @@ def split_by_time(
                 f"no window fits into the {name} part: a window spans {spec.span} frames, the "
                 f"part's longest run has {longest}; shorten the window or give it a larger share"
             )
-    return parts
+    return {name: part[part.lengths >= spec.span] for name, part in parts.items()}
 
 
 def split_by_choice(
