@@ -33,10 +33,10 @@ from framewin.schema import (
     ClipTable,
     FrameFormat,
     fits,
+    listed,
 )
 from framewin.times import Times, UnknownTimesError, read_times
 
-MAX_ARRAYS_NAMED = 5
 MAX_COORDINATES = 2**14
 """Rows or columns up to which their coordinates are kept: they lie in the store's attributes."""
 KEPT_ATTRIBUTES = (
@@ -48,7 +48,6 @@ KEPT_ATTRIBUTES = (
     "valid_min",
     "valid_max",
 )
-MAX_VALUES_NAMED = 5
 STORE_ATTRIBUTE = "framewin"
 """Attribute of the root of a store that framewin wrote."""
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")
@@ -420,7 +419,7 @@ def clip_table(
         if len(starts) == 0 or starts[0] != 0 or (np.diff(starts, append=num_frames) < 1).any():
             raise StoreError(
                 f"{path}: clip_starts must increase from 0 to below {num_frames}, "
-                f"got {starts.tolist()[:MAX_VALUES_NAMED]}..."
+                f"got {listed(starts.tolist())}"
             )
     starts = starts.astype(np.int64)
     times, what = _numbers(source, frame_numbers)
@@ -800,8 +799,7 @@ def _shown_arrays(held: Mapping[str, tuple[tuple[int, ...], Any]]) -> str:
     for key, (shape, dtype) in held.items():
         kind = "" if np.dtype(dtype).name in FRAME_DTYPES else f" of {_held(dtype)}"
         shown.append(f"{key} {shape}{kind}")
-    more = [f"{len(shown) - MAX_ARRAYS_NAMED} more"] * (len(shown) > MAX_ARRAYS_NAMED)
-    return ", ".join([*shown[:MAX_ARRAYS_NAMED], *more])
+    return listed(shown)
 
 
 def _held(dtype: np.dtype[Any]) -> str:

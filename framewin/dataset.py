@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
+from unicodedata import normalize
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from framewin.containers import Column
 from framewin.errors import StoreError
 from framewin.remote import Location, RemotePath, location, refuse_url
 from framewin.scaling import SCALED_DTYPES, Normalize, Scaling, make_scaling
-from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress
+from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress, listed
 from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
@@ -979,6 +980,8 @@ def _absolute(path: Any, *, text: bool = False) -> Any:
 
 
 def _lines(path: Path) -> list[str]:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no file; expected a text file with a clip in each line")
     lines = [line.strip() for line in path.read_text().splitlines()]
     names = [line for line in lines if line and not line.startswith("#")]
     if not names:
@@ -987,12 +990,14 @@ def _lines(path: Path) -> list[str]:
 
 
 def _clip_indices(store: FrameStore, names: Sequence[str]) -> list[int]:
-    known = {name: i for i, name in enumerate(store.meta.clips.names)}
-    unknown = [name for name in names if name not in known]
+    known = {normalize("NFC", name): i for i, name in enumerate(store.meta.clips.names)}
+    unknown = [name for name in names if normalize("NFC", name) not in known]
     if unknown:
-        some = ", ".join(list(known)[:CLIPS_NAMED_IN_ERRORS])
-        raise ValueError(f"no clip is called {unknown[0]!r} in {store.path}; there are {some}")
-    return [known[name] for name in names]
+        raise ValueError(
+            f"no clip of {store.path} is called {' or '.join(map(repr, unknown[:2]))}; there are "
+            f"{listed(known)}"
+        )
+    return [known[normalize("NFC", name)] for name in names]
 
 
 def _as_index(window: Any) -> int:

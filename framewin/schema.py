@@ -266,6 +266,17 @@ def fits(value: float, dtype: str) -> bool:
     return float(value).is_integer() and limits.min <= value <= limits.max
 
 
+def listed(texts: Iterable[object], most: int = 5) -> str:
+    """The first few of many, and how many more there are.
+
+    >>> listed("abc"), listed(range(9), 2)
+    ('a, b, c', '0, 1 and 7 more')
+    """
+    shown = [str(text) for text in texts]
+    more = f" and {len(shown) - most:,} more" if len(shown) > most else ""
+    return f"{', '.join(shown[:most])}{more}"
+
+
 def shown_number(number: int, time_unit: str | None) -> str:
     """A frame number, or a time stamp as ISO 8601 in UTC.
 

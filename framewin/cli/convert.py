@@ -21,7 +21,6 @@ from framewin.cli.output import (
     print_rows,
     show_progress,
     size_text,
-    some,
     stopping,
     usage_errors,
 )
@@ -291,6 +290,8 @@ def _dry_run(
 
 
 def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
+    from framewin.schema import listed
+
     clips = audit.clips
     shown = [
         ("", f"{clip.name}: {clip.frames:,} frames, {' to '.join(dict.fromkeys(ends))}")
@@ -307,8 +308,8 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         *shown,
         ("frames", f"{audit.frames:,}, {audit.step} apart"),
         ("frame", audit.frame_format),
-        ("gaps", f"{len(gaps)}, {missing} frames: {some(gaps)}" if gaps else "none"),
-        ("duplicates", f"{len(equal)}, kept: {some(equal)}" if equal else "none"),
+        ("gaps", f"{len(gaps)}, {missing} frames: {listed(gaps)}" if gaps else "none"),
+        ("duplicates", f"{len(equal)}, kept: {listed(equal)}" if equal else "none"),
         *((name, _counted(clips, name)) for name in ("formats", "sizes", "modes")),
         ("not applied", _counted(clips, "notes") or "nothing"),
         ("bytes in", size_text(audit.bytes_in)),
@@ -385,7 +386,7 @@ def _print_estimates(layouts: list[Estimate]) -> None:
 
 def _gaps(report: ConvertReport) -> str:
     from framewin.conversion.audit import shown_step
-    from framewin.schema import shown_number
+    from framewin.schema import listed, shown_number
 
     gaps, unit = report.gaps, report.time_unit
     steps = f", frame numbers {report.step} apart" if report.step > 1 else ""
@@ -397,7 +398,7 @@ def _gaps(report: ConvertReport) -> str:
         f"{gap.clip} {shown_number(gap.before, unit)} -> {shown_number(gap.after, unit)}"
         for gap in gaps
     ]
-    return f"{len(gaps)} in {len(clips)} clips{steps}: {some(shown)}"
+    return f"{len(gaps)} in {len(clips)} clips{steps}: {listed(shown)}"
 
 
 def _skipped(skipped: dict[str, Skipped]) -> str:

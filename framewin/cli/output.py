@@ -199,11 +199,6 @@ def size_text(num_bytes: float) -> str:
     return f"{num_bytes:.0f} bytes"
 
 
-def some(texts: list[str]) -> str:
-    more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{', '.join(texts[:SHOWN])}{more}"
-
-
 def import_tensorflow_quietly() -> None:
     """Import TensorFlow without its notes about missing GPUs and CPU features."""
     from framewin.process import silenced

@@ -11,7 +11,6 @@ from framewin.cli.output import (
     import_tensorflow_quietly,
     print_rows,
     show_progress,
-    some,
     usage_errors,
 )
 
@@ -58,5 +57,7 @@ def predict(
         ("frames", f"{report.frames:,}"),
     ]
     if report.too_short:
-        rows.append(("too short", some(list(report.too_short))))
+        from framewin.schema import listed
+
+        rows.append(("too short", listed(list(report.too_short))))
     print_rows(rows)

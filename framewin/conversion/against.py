@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from framewin.conversion.plan import ConversionPlan, Target, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
 from framewin.remote import refuse_url
-from framewin.schema import ClipTable, Int64Array, Progress
+from framewin.schema import ClipTable, Int64Array, Progress, listed
 from framewin.stores import Store, open_store
 from framewin.stores.chunked import pieces, usable_cores
 
@@ -84,6 +85,10 @@ def _settings(recorded: Any) -> ConvertSettings:
 
 def _places(source: ClipTable, store: ClipTable) -> Int64Array:
     """Row in the store of each row of the source, by clip and frame number; -1 without one."""
+    # Stores made before hold names as the file system composed them.
+    composed = tuple(normalize("NFC", name) for name in store.names)
+    if len(set(composed)) == len(composed):
+        store = replace(store, names=composed)
     if len(source.names) == len(store.names) == 1:
         # A single clip has the name of its folder, which may have been moved.
         source = replace(source, names=store.names)
@@ -156,6 +161,4 @@ def _lines(clips: ClipTable, rows: Int64Array, what: str) -> Iterator[str]:
     owners = clips.clips_of(rows)
     for owner in np.unique(owners).tolist():
         numbers = clips.frame_numbers(rows[owners == owner]).tolist()
-        shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN]))
-        more = f" and {len(numbers) - NUMBERS_SHOWN} more" if len(numbers) > NUMBERS_SHOWN else ""
-        yield f"{clips.names[owner]}: frames {shown}{more} {what}"
+        yield f"{clips.names[owner]}: frames {listed(numbers, NUMBERS_SHOWN)} {what}"

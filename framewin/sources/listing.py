@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 from framewin.containers import is_zarr
 from framewin.errors import SourceError
-from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
+from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, listed
 from framewin.sources import (
     CLIP_SUFFIXES,
     SOURCES,
@@ -29,7 +30,11 @@ from framewin.sources.names import (
     streams_by_last_number,
     streams_by_regex,
     with_common_places,
+    without_number,
 )
+
+_SYSTEM_FOLDERS = ("@eaDir", "__MACOSX", "$RECYCLE.BIN", "System Volume Information")
+"""Folders that systems put beside files, with copies of them in another form."""
 
 Probe = Callable[[str], bool | None]
 """Whether the file at a path is a clip, as its kind may be either; None if that is not known."""
@@ -94,9 +99,12 @@ class ListRule:
         """A test of paths below the source."""
         include = _any_glob(self.include)
         exclude = _any_glob(self.exclude)
-        return lambda path: (
-            (include is None or bool(include(path))) and not (exclude is not None and exclude(path))
-        )
+
+        def chosen(path: str) -> bool:
+            path = normalize("NFC", path)
+            return (include is None or bool(include(path))) and not (exclude and exclude(path))
+
+        return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +131,8 @@ class _Scan:
     source: Path
     chosen: Callable[[str], bool] | None
     skipped: dict[str, Skipped] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    """Links to nothing."""
 
     def skip(self, reason: str, path: str) -> None:
         if reason not in self.skipped:
@@ -137,10 +147,10 @@ def list_frames(
 ) -> Listing:
     """Find the frames below a folder, and which of them follow one another.
 
-    A file counts when its suffix is in `SOURCES`, in upper or lower case, and its name does not
-    start with a dot. Each folder that holds frames is a clip, or several where names carry
-    several streams; each video, animation or stack is one. Linked folders are followed, each
-    real folder once.
+    A file counts when its suffix is in `SOURCES`, in upper or lower case, and neither its name nor
+    that of a folder above it starts with a dot. Each folder that holds frames is a clip, or
+    several where names carry several streams; each video, animation or stack is one. Linked
+    folders are followed, each real folder once.
 
     Args:
         source: A folder, or a file that is a clip by itself.
@@ -154,20 +164,25 @@ def list_frames(
     """
     rule = rule or ListRule()
     if is_zarr(source) or (source.is_file() and suffix_of(source.name) in SOURCES):
-        return Listing([ListedFile(source.stem, source.parent, source.name)], {})
+        name = normalize("NFC", source.stem)
+        return Listing([ListedFile(name, source.parent, source.name)], {})
     if not source.is_dir():
-        found = "is a file" if source.exists() else "does not exist"
+        found = "is a pipe, socket or device" if source.exists() else "does not exist"
+        found = "is a file" if source.is_file() else found
         raise SourceError(
             f"{source} {found}; expected a folder of frames or clips, or one {_suffixes()} file"
         )
     wanted = rule.chosen() if rule.include or rule.exclude else None
     scan = _Scan(source, wanted)
     folders = [(relative, names) for relative, names in _walk(scan) if names]
+    if scan.broken:
+        links = "is a broken link" if len(scan.broken) == 1 else "are broken links"
+        raise SourceError(f"{listed(scan.broken)} {links}; remove or repair them")
     if not folders:
         others = sum(entry.count for entry in scan.skipped.values())
         raise SourceError(
             f"{source} holds no frame or clip ({others} other files); expected {_suffixes()}, or "
-            "change --include and --exclude"
+            "change include= and exclude="
         )
     return _listing(scan, folders, rule, probe)
 
@@ -240,18 +255,27 @@ def _streams(
         found = streams_by_regex(paths, "", rule, lambda path: f"{scan.source}{os.sep}{path}")
         # The clip's name is all of it: neither the folder nor the source's name stands before it.
         return [(stream.name, scan.source, _nameless(stream)) for stream in found]
-    result = []
+    result, reasons = [], []
     for relative, names in frames:
         folder = scan.source / relative
         try:
             result += [
                 (relative, folder, s) for s in _folder_streams(folder, relative, names, rule)
             ]
-        except SourceError:
-            first = min(names, key=natural_key)
-            if not probe(f"{folder}{os.sep}{first}"):
-                raise
+        except SourceError as exc:
+            unnumbered = () if rule.frame_regex else without_number(names)
+            first = min(unnumbered or names, key=natural_key)
+            try:
+                if not probe(f"{folder}{os.sep}{first}"):
+                    reasons.append(exc)
+                    continue
+            except SourceError as inside:
+                reasons.append(inside if unnumbered else exc)
+                continue
             files += [(relative, name) for name in sorted(names, key=natural_key)]
+    if reasons:
+        more = f" (and {len(reasons) - 1} more folders are refused)" if len(reasons) > 1 else ""
+        raise SourceError(f"{reasons[0]}{more}")
     return result
 
 
@@ -332,25 +356,35 @@ def _scan_folder(folder: Path, relative: PurePosixPath, scan: _Scan) -> tuple[li
     subfolders, names = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            reason = None
+            path = str(relative / entry.name)
             is_folder = entry.is_dir()
-            if is_folder and not is_zarr(Path(entry.path)):
+            is_plain_folder = is_folder and not is_zarr(Path(entry.path))
+            if entry.name.startswith(".") or (is_folder and entry.name in _SYSTEM_FOLDERS):
+                scan.skip("hidden", path)
+            elif is_plain_folder:
                 subfolders.append(entry.name)
                 if suffix_of(entry.name) in SOURCES:
-                    reason = "folder named like a frame"
-            elif entry.name.startswith("."):
-                reason = "hidden"
-            elif not is_folder and suffix_of(entry.name) not in SOURCES:
-                reason = "of another kind"
-            elif scan.chosen is not None and not scan.chosen(str(relative / entry.name)):
-                reason = "not chosen"
-            elif entry.is_symlink() and not entry.is_file():
-                raise SourceError(f"{entry.path} is a link to nothing; remove or repair it")
+                    scan.skip("folder named like a frame", path)
+            elif reason := _no_frame(entry, path, scan):
+                scan.skip(reason, path)
             else:
                 names.append(entry.name)
-            if reason:
-                scan.skip(reason, str(relative / entry.name))
     return subfolders, names
+
+
+def _no_frame(entry: os.DirEntry[str], path: str, scan: _Scan) -> str | None:
+    """Why an entry that is no folder is not taken; None if it is."""
+    if not entry.is_dir() and suffix_of(entry.name) not in SOURCES:
+        return "of another kind"
+    if scan.chosen is not None and not scan.chosen(path):
+        return "not chosen"
+    if entry.is_file() or entry.is_dir():
+        return None
+    if not Path(entry.path).exists():
+        scan.broken.append(entry.path)
+        return None
+    # Opening one would wait for ever.
+    return "a pipe, socket or device"
 
 
 def _own_name(source: Path, relatives: Sequence[str]) -> str:
@@ -360,7 +394,7 @@ def _own_name(source: Path, relatives: Sequence[str]) -> str:
 
 
 def _joined(own_name: str, relative: str, stream: str) -> str:
-    return "/".join(part for part in (relative or own_name, stream) if part)
+    return normalize("NFC", "/".join(part for part in (relative or own_name, stream) if part))
 
 
 def named_files(
@@ -370,13 +404,15 @@ def named_files(
 
     Where that is not unique the suffix is kept.
     """
-    stems = [f"{relative}/{Path(name).stem}".lstrip("/") for relative, name in files]
+    stems = [
+        normalize("NFC", f"{relative}/{Path(name).stem}".lstrip("/")) for relative, name in files
+    ]
     counts = Counter([*stems, *taken])
     return [
         (
             relative,
             ListedFile(
-                stem if counts[stem] == 1 else f"{relative}/{name}".lstrip("/"),
+                stem if counts[stem] == 1 else normalize("NFC", f"{relative}/{name}".lstrip("/")),
                 source / relative,
                 name,
             ),
@@ -391,14 +427,24 @@ def _unique(clips: list[ListedClip | ListedFile]) -> list[ListedClip | ListedFil
         other = seen.setdefault(clip.name, clip)
         if other is not clip:
             raise SourceError(
-                f"{other.folder} and {clip.folder} both give a clip named {clip.name}; rename one, "
-                "or leave one out by --exclude"
+                f"{_place_of(other)} and {_place_of(clip)} both give a clip named {clip.name}; "
+                "rename one, or leave one out by exclude="
             )
     return clips
 
 
+def _place_of(clip: ListedClip | ListedFile) -> str:
+    """Where a clip is, in a way that tells names apart that look alike."""
+    path = clip.path if isinstance(clip, ListedFile) else str(clip.folder)
+    return (
+        path if path == normalize("NFC", path) else f"{path} (accents as characters of their own)"
+    )
+
+
 def _any_glob(globs: Sequence[str]) -> Callable[[str], object] | None:
-    return re.compile("|".join(map(translate, globs))).match if globs else None
+    # Names typed and names of files need not be composed alike.
+    composed = (translate(normalize("NFC", glob)) for glob in globs)
+    return re.compile("|".join(composed)).match if globs else None
 
 
 def _suffixes() -> str:

@@ -2,7 +2,7 @@
 
 By default the last run of digits in a name is the frame's number, and the text before and after
 it names the stream. Where that leaves the order in doubt, the error lists files and a
-`--frame-regex` to try.
+`frame_regex` to try.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from unicodedata import normalize
 
 import numpy as np
 
@@ -33,10 +34,20 @@ MICROSECONDS = {
 
 _AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
 _DIGITS = re.compile(r"([0-9]+)")
-_DECIMAL = re.compile(r"(-?[0-9]+)(?:[.,]([0-9]+))?")
+_WORD = re.compile(r"([A-Za-z]*)[-_. ]*\Z")
+_DECIMAL = re.compile(r"([+-]?[0-9]+)(?:[.,]([0-9]+))?")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)")
 _BEFORE_FRACTION = re.compile(r"[0-9]+[.,]\Z")
 _SEPARATORS = "-_. "
+_MINUSES = ("-", "\N{MINUS SIGN}")
+_TIME_WORDS = frozenset(
+    ("t", "tp", "time", "timepoint", "f", "fr", "frame", "img", "image", "im", "step")
+)
+_PLANE_WORDS = frozenset(
+    ("c", "ch", "chan", "channel", "w", "wv", "z", "zs", "plane", "slice", "layer", "band")
+)
+_MOST_PLANES = 16
+"""A last number of more values is no channel, unless the text before it says so."""
 _INT64_DIGITS = 19
 _MOST = 2**63 - 1
 _LONG_STREAM = 10
@@ -45,27 +56,35 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SENSIBLE_YEARS = range(1900, 2101)
 
+_ZONE = "(?:Z|[+-][0-9]{2}:?[0-9]{2})"
+_DATES = (("[0-9]{4}-[0-9]{2}-[0-9]{2}", "%Y-%m-%d"), ("[0-9]{4}_[0-9]{2}_[0-9]{2}", "%Y_%m_%d"))
+_DASHED = tuple(
+    (f"{date}{s}[0-9]{{2}}{t}[0-9]{{2}}", f"{form}{s}%H{t}%M", t)
+    for date, form in _DATES
+    for s in "-_T "
+    for t in ("-", ":", "_", "")
+)
 _SECOND_STAMPS = (
     ("[0-9]{14}", "%Y%m%d%H%M%S"),
     *((f"[0-9]{{8}}{s}[0-9]{{6}}", f"%Y%m%d{s}%H%M%S") for s in "-_T"),
-    *(
-        (
-            f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{s}[0-9]{{2}}{t}[0-9]{{2}}{t}[0-9]{{2}}",
-            f"%Y-%m-%d{s}%H{t}%M{t}%S",
-        )
-        for s in "-_T "
-        for t in ("-", ":", "_", "")
-    ),
+    *((f"{minutes}{t}[0-9]{{2}}", f"{form}{t}%S") for minutes, form, t in _DASHED),
 )
-_STAMPS = (
-    *(
-        (f"{pattern}[{p}][0-9]{{1,6}}", f"{form}{p}%f")
-        for pattern, form in _SECOND_STAMPS
-        for p in ".,"
-    ),
+_FRACTIONS = tuple(
+    (f"{pattern}[{p}][0-9]{{1,6}}", f"{form}{p}%f")
+    for pattern, form in _SECOND_STAMPS
+    for p in ".,"
+)
+_TIMES = (
+    *_FRACTIONS,
     *_SECOND_STAMPS,
     ("[0-9]{12}", "%Y%m%d%H%M"),
     *((f"[0-9]{{8}}{s}[0-9]{{4}}", f"%Y%m%d{s}%H%M") for s in "-_T"),
+    *((minutes, form) for minutes, form, _ in _DASHED),
+)
+_STAMPS = (
+    *((f"{pattern}{_ZONE}", f"{form}%z") for pattern, form in _TIMES),
+    *_TIMES,
+    *_DATES,
 )
 """Pattern and format of what is surely a time stamp."""
 _MAYBE_STAMPS = (*_STAMPS, ("[0-9]{9}", "%y%j%H%M"), ("[0-9]{8}", "%Y%m%d"))
@@ -143,15 +162,18 @@ def streams_by_last_number(file_names: Sequence[str], show: Callable[[str], str]
     Raises:
         SourceError: No number, two files of one number, or an order that is in doubt.
     """
+    unnumbered = without_number(file_names)
+    if unnumbered:
+        several = len(unnumbered) > 1
+        lack = "have no number in their name" if several else "has no number in its name"
+        raise SourceError(
+            f"{_some(unnumbered, show)} {lack}; expected one that gives its place in time, as in "
+            "frame_0001.png; leave out by exclude= what is no frame, or say where the number is by "
+            "frame_regex='(?P<frame>[0-9]+)'"
+        )
     groups: dict[tuple[str, str], _Group] = {}
     for file_name in file_names:
-        before, digits, after = last_number(file_name[: file_name.rindex(".")])
-        if not digits:
-            raise SourceError(
-                f"{show(file_name)} has no number in its name; expected one that gives its place "
-                "in time, as in frame_0001.png; leave it out by --exclude or say where by "
-                "--frame-regex '(?P<frame>[0-9]+)'"
-            )
+        before, digits, after = last_number(_stem(file_name))
         group = groups.setdefault((before, after), _Group())
         group.names.append(file_name)
         group.values.append(_int64(digits, file_name, show))
@@ -180,20 +202,24 @@ def streams_by_regex(
         SourceError: A path that it does not match, or two of one clip with one number.
     """
     assert rule.frame_regex is not None
-    pattern = _compiled(rule.frame_regex)
+    pattern = _compiled(normalize("NFC", rule.frame_regex))
     groups: dict[str, _Group] = {}
+    others = []
     for file_name in file_names:
-        match = pattern.search(f"{prefix}{file_name}")
+        match = pattern.search(normalize("NFC", f"{prefix}{file_name}"))
         if match is None:
-            raise SourceError(
-                f"{show(file_name)} does not match --frame-regex {rule.frame_regex!r}; change it "
-                "or leave the file out by --exclude"
-            )
+            others.append(file_name)
+            continue
         group = groups.setdefault(match["clip"] or "" if rule.names_clips else "", _Group())
         value, decimals = _value(match, rule, file_name, show)
         group.names.append(file_name)
         group.values.append(value)
         group.places.append(decimals)
+    if others:
+        raise SourceError(
+            f"{_some(others, show)}: no match of frame_regex={rule.frame_regex!r}; change it, or "
+            "leave out by exclude= what is no frame"
+        )
     streams = []
     for name, group in groups.items():
         places = np.frombuffer(group.places, np.uint8)
@@ -257,6 +283,16 @@ def last_number(stem: str) -> tuple[str, str, str]:
     return before, with_number[len(before) :], stem[len(with_number) :]
 
 
+def without_number(file_names: Iterable[str]) -> list[str]:
+    """The names that hold no digit before their suffix."""
+    return [name for name in file_names if not _DIGITS.search(name, 0, name.rindex("."))]
+
+
+def _stem(file_name: str) -> str:
+    """A name without suffix, its accents composed: file systems differ in that."""
+    return normalize("NFC", file_name[: file_name.rindex(".")])
+
+
 def _check_streams(
     groups: dict[tuple[str, str], _Group], file_names: Sequence[str], show: Callable[[str], str]
 ) -> None:
@@ -264,11 +300,12 @@ def _check_streams(
     if _stamp(file_names, _STAMPS, last=True) is not None:
         raise SourceError(
             f"{_some(file_names, show)} seem to carry time stamps, which do not count frames; "
-            f"try {_suggestion(file_names)}, or for plain numbers --frame-regex "
-            f"'(?P<frame>[0-9]+)[^0-9]*$'"
+            f"try {_suggestion(file_names)}, or for plain numbers "
+            "frame_regex='(?P<frame>[0-9]+)[^0-9]*$'"
         )
-    _check_decimals(groups, show)
     _check_signs(groups, show)
+    _check_decimals(groups, show)
+    _check_planes(groups, show)
     lengths = [len(group.names) for group in groups.values()]
     lonely = sum(length == 1 for length in lengths)
     many, long = len(groups) > 2, max(lengths) >= _LONG_STREAM
@@ -279,7 +316,7 @@ def _check_streams(
         raise SourceError(
             f"{_some([min(most, key=natural_key), *few], show)} differ in more than their last "
             "number, and streams of a single frame are in doubt; try "
-            f"{_suggestion(like)}, or leave some out by --exclude, or name clips by (?P<clip>...)"
+            f"{_suggestion(like)}, or leave some out by exclude=, or name clips by (?P<clip>...)"
         )
 
 
@@ -306,21 +343,52 @@ def _check_decimals(groups: dict[tuple[str, str], _Group], show: Callable[[str],
 
 
 def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
-    """Refuse names that may be negative numbers: a dash before some, at the very beginning."""
+    """Refuse names that may be negative numbers: those would come in reverse."""
     for (before, after), group in groups.items():
-        plain = groups.get(("", after))
-        if before == "-" and plain is not None:
-            names = [group.names[0], plain.names[0]]
+        whole = _BEFORE_FRACTION.sub("", before)
+        text = whole[:-1]
+        beside = groups.get((before.replace(whole, text, 1), after))
+        if whole[-1:] not in _MINUSES or (beside is None and text[-1:].isalnum()):
+            continue
+        names = [group.names[0], *([beside.names[0]] if beside else group.names[1:2])]
+        raise SourceError(
+            f"{_some(names, show)} look like negative numbers; try "
+            "frame_regex='(?P<frame>-?[0-9]+(?:[.,][0-9]+)?)[^0-9]*$', or, where the dash is no "
+            "sign, frame_regex='(?P<frame>[0-9]+)[^0-9]*$'"
+        )
+
+
+def _check_planes(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
+    """Refuse names in which a number before the last one seems to be the time: channels would be
+    taken for neighbours in time."""
+    alike: dict[tuple[tuple[str, ...], str], list[tuple[list[str], _Group]]] = {}
+    for (before, after), group in groups.items():
+        pieces = _DIGITS.split(before)
+        alike.setdefault((tuple(pieces[::2]), after), []).append((pieces, group))
+    for (texts, _), found in alike.items():
+        *words, last = [(_WORD.search(text) or [""])[1].lower() for text in texts]
+        values = [{pieces[2 * i + 1] for pieces, _ in found} for i in range(len(words))]
+        varying = [i for i, different in enumerate(values) if len(different) > 1]
+        if not varying or last in _TIME_WORDS:
+            continue
+        numbers = {number for _, group in found for number in group.values[: len(found)]}
+        timed = [i for i in varying if words[i] in _TIME_WORDS]
+        few = len(numbers) < len(found) and (timed or len(numbers) <= _MOST_PLANES)
+        if len(numbers) > 1 and (last in _PLANE_WORDS or few):
+            place = max(timed or varying, key=lambda i: len(values[i]))
+            names = [name for _, group in found[:2] for name in group.names[:2]]
+            begin = "[0-9]+".join(re.escape(text) for text in texts[: place + 1])
             raise SourceError(
-                f"{_some(names, show)} look like negative numbers beside positive ones; try "
-                "--frame-regex '(?P<frame>-?[0-9]+)'"
+                f"{_some(names, show)}: the last number may be a channel or plane, not the time; "
+                f"try frame_regex='(?:^|/){begin}(?P<frame>[0-9]+)[-_. ]*(?P<clip>[^/]+)[.]', or, "
+                "where it is the time, frame_regex='(?P<clip>[^/]*[^0-9])(?P<frame>[0-9]+)[^0-9]*$'"
             )
 
 
 def _decimals(names: Sequence[str], how: str, show: Callable[[str], str]) -> SourceError:
     return SourceError(
         f"{_some(names, show)} look like decimal numbers {how}whose order is in doubt; try "
-        "--frame-regex '(?P<frame>[0-9]+(?:[.,][0-9]+)?)'"
+        "frame_regex='(?P<frame>[0-9]+(?:[.,][0-9]+)?)'"
     )
 
 
@@ -337,8 +405,8 @@ def _suggestion(file_names: Sequence[str]) -> str:
     stamp = _stamp(file_names, _MAYBE_STAMPS)
     if stamp is not None:
         pattern, time_format = stamp
-        return f"--frame-regex '(?P<time>{pattern})' --time-format '{time_format}'"
-    return f"--frame-regex '{re.escape(_before_counter(file_names))}(?P<frame>[0-9]+)'"
+        return f"frame_regex='(?P<time>{pattern})' and time_format='{time_format}'"
+    return f"frame_regex='{re.escape(_before_counter(file_names))}(?P<frame>[0-9]+)'"
 
 
 def _before_counter(file_names: Sequence[str]) -> str:
@@ -410,7 +478,7 @@ def _value(
     decimal = _DECIMAL.fullmatch(text)
     if decimal is None:
         raise SourceError(
-            f"{show(path)} has the frame {text!r}; expected a number, change --frame-regex"
+            f"{show(path)} has the frame {text!r}; expected a number, change frame_regex="
         )
     digits, fraction = decimal[1], decimal[2] or ""
     return _int64(digits + fraction, path, show), len(fraction)
@@ -425,10 +493,10 @@ def _microseconds(
         else:
             stamp = datetime.strptime(text or "", time_format)
     except ValueError:
-        expected = f"--time-format {time_format!r}" if time_format else "ISO 8601"
+        expected = f"time_format={time_format!r}" if time_format else "ISO 8601"
         raise SourceError(
-            f"{show(path)} has the time {text!r}; expected {expected}, change --frame-regex or "
-            "--time-format"
+            f"{show(path)} has the time {text!r}; expected {expected}, change frame_regex= or "
+            "time_format="
         ) from None
     stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
     return (stamp - _EPOCH) // _MICROSECOND
@@ -455,10 +523,11 @@ def _ordered(
     ordered = [file_names[i] for i in order]
     for tie in np.flatnonzero(np.diff(numbers) == 0)[:1]:
         first, second = sorted(ordered[tie : tie + 2])
+        alike = normalize("NFC", first) == normalize("NFC", second)
         raise SourceError(
-            f"{show(first)} and {second} both have {what} {numbers[tie]}; rename or remove one, "
-            "leave one out by --exclude, or name their clips by --frame-regex "
-            "'(?P<clip>...)(?P<frame>[0-9]+)'"
+            f"{show(first)} and {second}{' (its accents composed otherwise)' * alike} both have "
+            f"{what} {numbers[tie]}; rename or remove one, leave one out by exclude=, or name "
+            "their clips by frame_regex='(?P<clip>...)(?P<frame>[0-9]+)'"
         )
     return Stream(name, ordered, numbers)
 

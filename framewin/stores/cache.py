@@ -109,8 +109,9 @@ def on_disk(
             changed, or it cannot be written.
     """
     refuse_url(path, "name a file of this machine to cache the frames in")
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder; name the file to cache the frames in")
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no file"
+        raise StoreError(f"{path} is {kind}; name the file to cache the frames in")
     if not path.parent.is_dir():
         raise StoreError(f"{path.parent} is not a folder; make it first")
     while not path.exists():

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
-from framewin.schema import ClipTable
+from framewin.schema import ClipTable, listed
 from framewin.windows.order import EpochOrder
 from framewin.windows.spec import Runs, WindowSpec
 
@@ -190,14 +191,17 @@ def split_by_choice(
 
 
 def _members(names: Sequence[str], choice: ClipChoice) -> list[int]:
+    # Names typed and names of files need not be composed alike.
+    names = [normalize("NFC", name) for name in names]
     if isinstance(choice, re.Pattern):
         found = [i for i, name in enumerate(names) if choice.search(name)]
         if not found:
-            raise ValueError(f"no clip matches {choice.pattern!r}; {_some(names)}")
+            raise ValueError(f"no clip matches {choice.pattern!r}; there are {listed(names)}")
         return found
     places = {name: i for i, name in enumerate(names)}
     found = []
-    for wanted in [choice] if isinstance(choice, str) else choice:
+    for given in [choice] if isinstance(choice, str) else choice:
+        wanted = normalize("NFC", given)
         exact = places.get(wanted)
         matching = (
             [i for i, name in enumerate(names) if fnmatchcase(name, wanted)]
@@ -205,13 +209,9 @@ def _members(names: Sequence[str], choice: ClipChoice) -> list[int]:
             else [exact]
         )
         if not matching:
-            raise ValueError(f"no clip is called or matches {wanted!r}; {_some(names)}")
+            raise ValueError(f"no clip is called or matches {given!r}; there are {listed(names)}")
         found += matching
     return sorted(set(found))
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"there are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 def _in_clips(clips: ClipTable, runs: Runs) -> list[list[Any]]:
