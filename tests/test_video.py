@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -41,15 +43,19 @@ def write_video(
     codec: str = "mpeg4",
     pix_fmt: str = "yuv420p",
     streams: int = 1,
+    form: dict[str, str] | None = None,
+    aspect: Fraction | None = None,
     **options: str,
 ) -> None:
     """Frames at the given times in ms; `streams` copies of them, of 32, 64, ... rows."""
-    ticks = 25 if path.suffix == ".avi" else 1000
-    with av.open(str(path), "w") as container:
+    ticks = 25 if path.suffix == ".avi" or codec.startswith("mpeg2") else 1000
+    with av.open(str(path), "w", options=form or {}) as container:
         written = [container.add_stream(codec, rate=25, options=options) for _ in range(streams)]
         for number, stream in enumerate(written):
             stream.height, stream.width = SHAPE[0] * (number + 1), SHAPE[1]
             stream.pix_fmt = pix_fmt
+            if aspect is not None:
+                stream.codec_context.sample_aspect_ratio = aspect
             # The number of threads changes the bytes, and so what a damaged byte means.
             stream.codec_context.thread_count = 1
             stream.codec_context.time_base = Fraction(1, ticks)
@@ -79,6 +85,14 @@ def decoded(av: ModuleType, path: Path, pix_fmt: str = "rgb24", stream: int = 0)
         ("a.mkv", "libx264", "yuv420p10le", "rgb48le", "uint16"),
         ("a.avi", "mpeg4", "yuv420p", "rgb24", "uint8"),
         ("b.avi", "libx264", "yuv420p", "rgb24", "uint8"),
+        ("a.webm", "libvpx", "yuv420p", "rgb24", "uint8"),
+        ("b.webm", "libvpx-vp9", "yuv420p", "rgb24", "uint8"),
+        ("a.m4v", "mpeg4", "yuv420p", "rgb24", "uint8"),
+        ("a.mpg", "mpeg2video", "yuv420p", "rgb24", "uint8"),
+        ("a.ts", "mpeg2video", "yuv420p", "rgb24", "uint8"),
+        ("a.m2ts", "libx264", "yuv420p", "rgb24", "uint8"),
+        ("a.wmv", "wmv2", "yuv420p", "rgb24", "uint8"),
+        ("a.flv", "flv1", "yuv420p", "rgb24", "uint8"),
         ("g.mkv", "ffv1", "gray", "gray", "uint8"),
         ("h.mkv", "ffv1", "gray16le", "gray16le", "uint16"),
         ("r.mkv", "ffv1", "bgra", "rgba", "uint8"),
@@ -236,6 +250,167 @@ def test_a_cut_file(av: ModuleType, tmp_path: Path) -> None:
     report = convert(path, tmp_path / "clips.zarr", on_error="gap")
     assert 0 < report.frames < 40
     assert "of 40 frames" in report.damaged[0].reason
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "form", "message"),
+    [
+        ("a.mkv", "ffv1", {}, "of about 40 frames (1.6 s by its header), it is cut short; copy it"),
+        ("a.webm", "libvpx", {}, "of about 40 frames (1.6 s by its header), it is cut short; copy"),
+        ("a.flv", "flv1", {}, "of about 40 frames (1.6 s by its header), it is cut short; copy it"),
+        ("a.ts", "mpeg2video", {}, " bytes, it is cut short; copy it again, or keep what there is"),
+        ("a.m2ts", "libx264", {}, " bytes, it is cut short; copy it again, or keep what there is"),
+        ("a.mp4", "mpeg4", {"movflags": "frag_every_frame+empty_moov"}, " bytes, it is cut short"),
+    ],
+)
+def test_a_recording_that_was_cut(
+    av: ModuleType, tmp_path: Path, name: str, codec: str, form: dict[str, str], message: str
+) -> None:
+    """Where no index counts the frames, durations and sizes tell; what was there is exact."""
+    path = tmp_path / name
+    write_video(av, path, [40 * i for i in range(40)], codec=codec, form=form)
+    assert inspect_clip(str(path), ReadOptions()).cut is None
+    whole = decoded(av, path)
+    data = path.read_bytes()
+    middle = len(data) * 3 // 5 + 1
+    path.write_bytes(data[: max(middle, data.find(b"mdat", middle) + 30)])
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(path, tmp_path / "clips.zarr")
+    report = convert(path, tmp_path / "clips.zarr", on_error="gap")
+    assert "holds " in report.damaged[-1].reason or "cannot be" in report.damaged[-1].reason
+    store = open_store(tmp_path / "clips.zarr")
+    numbers = store.meta.clips.frame_numbers(np.arange(report.frames))
+    assert 10 < report.frames < 40
+    assert np.array_equal(store.frames.array, whole[numbers])
+
+
+def test_a_recording_without_an_end(av: ModuleType, tmp_path: Path) -> None:
+    """Matroska that was streamed has neither a duration nor sizes, and is whole all the same."""
+    path = tmp_path / "a.mkv"
+    write_video(av, path, [40 * i for i in range(40)], codec="ffv1", form={"live": "1"})
+    assert inspect_clip(str(path), ReadOptions()).cut is None
+    data = path.read_bytes()
+    path.write_bytes(data[:-9])
+    cut = inspect_clip(str(path), ReadOptions()).cut
+    assert cut is not None
+    assert re.fullmatch(r"holds [0-9,]+ of [0-9,]+ bytes", cut)
+
+
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
+def test_alpha_of_webm(av: ModuleType, tmp_path: Path, codec: str) -> None:
+    """It lies beside the pixels, where FFmpeg's own decoders leave it."""
+    path, stamps = tmp_path / "a.webm", [40 * i for i in range(6)]
+    options = (
+        {"auto-alt-ref": "0", "lossless": "1"} if codec == "libvpx-vp9" else {"auto-alt-ref": "0"}
+    )
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.height, stream.width, stream.pix_fmt = *SHAPE, "yuva420p"
+        for index in range(len(stamps)):
+            picture = np.dstack([scene(index), np.full(SHAPE, 40 * index, np.uint8)])
+            frame = av.VideoFrame.from_ndarray(picture, format="rgba").reformat(format="yuva420p")
+            frame.pts, frame.time_base = index, Fraction(1, 25)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    report = convert(path, tmp_path / "clips.zarr")
+    assert str(report.frame_format) == "32x48x4 uint8"
+    frames = open_store(tmp_path / "clips.zarr").frames.array
+    assert np.array_equal(frames[..., :3], decoded(av, path))
+    error = np.abs(frames[..., 3].astype(int) - 40 * np.arange(6)[:, np.newaxis, np.newaxis])
+    assert error.max() <= 4
+
+
+def test_what_is_not_applied(av: ModuleType, tmp_path: Path) -> None:
+    """Pixels that are not square, fields, and a transfer of high dynamic range are reported."""
+    params = "tff=1:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc"
+    write_video(
+        av,
+        tmp_path / "a.mkv",
+        [0, 40, 80],
+        codec="libx264",
+        aspect=Fraction(4, 3),
+        **{"x264-params": params},
+    )
+    notes = inspect_clip(str(tmp_path / "a.mkv"), ReadOptions()).notes
+    assert notes == ("pixel aspect 4:3", "interlaced fields", "HDR (PQ) transfer")
+    write_video(av, tmp_path / "b.mkv", [0, 40, 80], codec="libx264")
+    assert inspect_clip(str(tmp_path / "b.mkv"), ReadOptions()).notes == ()
+
+
+def remux(av: ModuleType, source: Path, target: Path, shift: int, first: int = 0) -> None:
+    """Copy packets from one on with all times shifted by so many ms."""
+    with av.open(str(source)) as given, av.open(str(target), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet in [p for p in given.demux(given.streams.video[0]) if p.size][first:]:
+            ticks = int(Fraction(shift, 1000) / packet.time_base)
+            packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+            made.mux(packet)
+
+
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.mov", "a.ts"])
+@pytest.mark.parametrize("shift", [-200, 0, 5000])
+def test_other_starts(av: ModuleType, tmp_path: Path, name: str, shift: int) -> None:
+    """Edit lists, times below 0 and late starts: the frames that players show, numbered from 0."""
+    write_video(av, tmp_path / "x.mp4", [40 * i for i in range(30)], codec="libx264", g="10")
+    remux(av, tmp_path / "x.mp4", tmp_path / name, shift)
+    shown = decoded(av, tmp_path / name)
+    report = convert(tmp_path / name, tmp_path / "clips.zarr")
+    assert (report.frames, report.gaps) == (len(shown), [])
+    assert len(shown) in (30, 25)
+    assert np.array_equal(open_store(tmp_path / "clips.zarr").frames.array, shown)
+
+
+FUZZ = """
+import sys
+from pathlib import Path
+import numpy as np
+from framewin import SourceError
+from framewin.sources.info import ReadOptions
+from framewin.sources.video import inspect_clip, read_clip
+
+path, options = Path(sys.argv[1]), ReadOptions()
+whole, frames = path.read_bytes(), list(read_clip(sys.argv[1], options))
+rng = np.random.default_rng(5)
+for turn in range(60):
+    data = bytearray(whole)
+    for place in rng.integers(0, len(data), turn % 4):
+        data[place] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data[: int(rng.integers(1, len(data)))] if turn % 4 == 0 else data)
+    try:
+        info = inspect_clip(str(path), options)
+        found = list(read_clip(str(path), options))
+    except SourceError as exc:
+        assert len(str(exc).splitlines()) == 1
+        continue
+    assert len(found) == info.frames <= len(frames), turn
+    assert (np.diff(info.numbers) > 0).all(), turn
+    for number, frame in zip(info.numbers, found):
+        if isinstance(frame, SourceError):
+            assert len(str(frame).splitlines()) == 1
+        elif sys.argv[2] == "checked" and info.step == 1 and info.numbers[-1] < len(frames):
+            equal = [np.array_equal(frame, known) for known in frames]
+            assert any(equal), (turn, number)
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt", "checked"),
+    [
+        ("a.mkv", "ffv1", "yuv420p", "checked"),
+        ("a.mp4", "libx264", "yuv420p", ""),
+        ("a.webm", "libvpx-vp9", "yuv420p", ""),
+    ],
+)
+def test_flipped_bits_and_cuts(
+    av: ModuleType, tmp_path: Path, name: str, codec: str, pix_fmt: str, checked: str
+) -> None:
+    """Neither a crash nor a frame too many; with checksums each frame is right or refused."""
+    options = {"level": "3", "slicecrc": "1", "g": "1"} if codec == "ffv1" else {}
+    write_video(av, tmp_path / name, [40 * i for i in range(8)], codec=codec, **options)
+    command = [sys.executable, "-c", FUZZ, str(tmp_path / name), checked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "done\n", done.stderr[-2000:]
 
 
 def test_real_videos(av: ModuleType, real_data: Path, tmp_path: Path) -> None:

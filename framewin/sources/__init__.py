@@ -43,15 +43,20 @@ SOURCES = {
     ".nc4": "framewin.sources.hdf5_zarr",
     ".cdf": "framewin.sources.hdf5_zarr",
     ".zarr": "framewin.sources.hdf5_zarr",
-    ".mp4": "framewin.sources.video",
-    ".avi": "framewin.sources.video",
-    ".mov": "framewin.sources.video",
-    ".mkv": "framewin.sources.video",
+    **dict.fromkeys(
+        (
+            *(".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".3gp"),
+            *(".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".wmv", ".flv", ".ogv"),
+        ),
+        "framewin.sources.video",
+    ),
 }
 """File name suffix -> the module that decodes such files; a `FrameDecoder`, a `ClipDecoder` or
 both."""
 
-CLIP_SUFFIXES = frozenset({".zarr", ".mp4", ".avi", ".mov", ".mkv"})
+CLIP_SUFFIXES = frozenset({".zarr"}).union(
+    suffix for suffix, module in SOURCES.items() if module.endswith(".video")
+)
 """Suffixes of files that are clips by themselves, however many frames they hold."""
 
 USUAL_CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz"})

@@ -8,35 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from framewin.errors import SourceError
 from framewin.optional import require
-from framewin.schema import FrameFormat, Int64Array, most_frequent
+from framewin.schema import FrameFormat, Int64Array
 from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
+from framewin.sources.timing import Timing, timing_of
+from framewin.sources.video_checks import has_right_checksums, promised_bytes, promised_seconds
 
 _KINDS = {
     ".mp4": ("MP4", "QuickTime"),
     ".mov": ("QuickTime", "MP4"),
     ".avi": ("AVI",),
     ".mkv": ("Matroska",),
+    ".webm": ("Matroska",),
+    ".m4v": ("MP4", "QuickTime"),
+    ".3gp": ("MP4", "QuickTime"),
+    ".mpg": ("MPEG",),
+    ".mpeg": ("MPEG",),
+    ".ts": ("MPEG transport stream",),
+    ".mts": ("MPEG transport stream",),
+    ".m2ts": ("MPEG transport stream",),
+    ".wmv": ("ASF",),
+    ".flv": ("FLV",),
+    ".ogv": ("Ogg",),
 }
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+_HDR_TRANSFERS = {16: "HDR (PQ)", 18: "HDR (HLG)"}
+_PROGRESSIVE = 1
+_ROUNDING_SECONDS = 0.002
 # Decoders mend damage in silence unless they are told to stop at it.
 _STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
-
-
-_USUAL_RATES = tuple(
-    Fraction(rate * 1000, base)
-    for rate in (24, 25, 30, 48, 50, 60, 15, 12, 10, 20, 100, 120)
-    for base in (1000, 1001)
-)
-_ROUNDING_TICKS = 1.001
-_LEAST_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +62,10 @@ class _Packets:
     """
     count: int
     """Of all packets, also of those that show nothing."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Timing:
-    """When frames are shown."""
-
-    numbers: Int64Array
-    step: int
-    """Usual difference of `numbers`; 1 unless the frame rate varies."""
-    usual: int
-    """Usual difference of time stamps, in ticks."""
-    frame_seconds: Fraction
+    damaged: frozenset[int]
+    """Which packets have a wrong checksum that the decoder would pass over in silence."""
+    end: int
+    """When the last frame that is shown is over, in ticks; its start where that is not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,13 @@ class _Target:
                 f"{self.path} (frame {index}) is {frame.height}x{frame.width}, the first is "
                 f"{form.height}x{form.width}; split the file where its frames change"
             )
+        kind = _pixels_of(frame.format)
+        if kind != (self.pix_fmt, form.channels, form.dtype):
+            return SourceError(
+                f"{self.path} (frame {index}) has {frame.format.name} pixels, which become "
+                f"{kind[1]} channels of {kind[2]}, its header promises {form.channels} of "
+                f"{form.dtype}; split the file where its frames change"
+            )
         pixels: np.ndarray = frame.to_ndarray(format=self.pix_fmt).astype(form.dtype, copy=False)
         return pixels.reshape(form.shape)
 
@@ -98,23 +106,21 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         context = stream.codec_context
         check_pixels(context.height, context.width, path, options)
         packets = _packets(container, stream, path)
-        promised, timing = stream.frames, _timing(packets.stamps, stream)
-        form = _target(context, path).frame_format
+        timing = _timing(packets.stamps, stream)
+        form = _target(stream, path).frame_format
         mode, kind = f"{context.name} {context.pix_fmt}", _KINDS[suffix_of(path)][0]
-    notes = _rotation(path, options)
-    # AVI counts the frames that were dropped, too.
-    held = int(packets.stamps[-1]) + timing.usual if kind == "AVI" else packets.count
+        cut = _cut(container, stream, packets, timing, path)
     return FileInfo(
         form,
         kind,
         mode if timing.step == 1 else f"{mode}, variable frame rate",
-        notes,
+        _notes(path, options),
         is_clip=True,
         frames=len(packets.stamps),
         numbers=timing.numbers,
         step=timing.step,
         frame_seconds=str(timing.frame_seconds),
-        cut=f"holds {held} of {promised} frames" if promised > held else None,
+        cut=cut,
     )
 
 
@@ -126,12 +132,10 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
     with _opened(path, options) as (container, stream):
         packets = _packets(container, stream, path)
     with _opened(path, options) as (container, stream):
-        # With a thread per frame FFmpeg forgets some errors, and which depends on the cores.
-        stream.thread_type = "SLICE"
-        stream.codec_context.options = _STRICT
-        target = _target(stream.codec_context, path)
+        target = _target(stream, path)
         read = _by_stamp if packets.carried else _by_count
-        yield from read(_decoded(container, stream), packets.stamps.tolist(), target)
+        frames = _decoded(container, stream, _decoder(stream, path), packets.damaged)
+        yield from read(frames, packets.stamps.tolist(), target)
 
 
 def _by_stamp(
@@ -166,13 +170,18 @@ def _by_count(
     yield from (_lost(target.path, index) for index in range(done, len(expected)))
 
 
-def _decoded(container: Any, stream: Any) -> Iterator[Any]:
-    """Each frame in order; None where the decoder stopped at damage."""
+def _decoded(
+    container: Any, stream: Any, context: Any, damaged: frozenset[int] = frozenset()
+) -> Iterator[Any]:
+    """Each frame in order; None where a packet is damaged or the decoder stopped at damage."""
     import av
 
-    for packet in container.demux(stream):
+    for index, packet in enumerate(container.demux(stream)):
+        if packet.is_corrupt or index in damaged:
+            yield None
+            continue
         try:
-            frames = packet.decode()
+            frames = context.decode(packet)
         except av.error.FFmpegError:
             yield None
             continue
@@ -231,65 +240,138 @@ def _described(stream: Any) -> str:
 
 def _packets(container: Any, stream: Any, path: str) -> _Packets:
     """What the packets of a stream say, without decoding them."""
-    times = [
-        (packet.pts, packet.dts, packet.size > 0 and not packet.is_discard)
-        for packet in container.demux(stream)
-        if packet.size or packet.dts is not None  # the last one only flushes the decoder
-    ]
+    times = []
+    checks: dict[int, bool] = {}
+    for index, packet in enumerate(container.demux(stream)):
+        if not packet.size and packet.dts is None:  # the last one only flushes the decoder
+            continue
+        is_shown = packet.size > 0 and not packet.is_discard
+        times.append((packet.pts, packet.dts, packet.duration or 0, is_shown))
+        if is_shown and stream.codec_context.name == "ffv1":
+            checks[index] = has_right_checksums(bytes(packet))
     reordered = "avi" in container.format.name and stream.codec_context.has_b_frames
-    shown = [(pts, dts) for pts, dts, is_shown in times if is_shown]
-    carried = not reordered and all(pts is not None for pts, _ in shown)
-    stamps = [pts if carried else dts for pts, dts in shown]
+    shown = [(pts, dts, duration) for pts, dts, duration, is_shown in times if is_shown]
+    carried = not reordered and all(pts is not None for pts, _, _ in shown)
+    stamps = [pts if carried else dts for pts, dts, _ in shown]
     if not stamps:
         raise SourceError(f"{path} holds no frame; remove it")
     if None in stamps or len(set(stamps)) < len(stamps):
         raise SourceError(f"{path} has frames without times of their own; write it again as .mkv")
-    return _Packets(np.array(sorted(stamps), dtype=np.int64), carried, len(times))
+    ends = [stamp + shown[i][2] for i, stamp in enumerate(stamps)]
+    # Checksums are an option of the encoder: where none is right there are none.
+    checked = any(checks.values())
+    damaged = [index for index, right in checks.items() if checked and not right]
+    return _Packets(
+        np.array(sorted(stamps), dtype=np.int64), carried, len(times), frozenset(damaged), max(ends)
+    )
 
 
-def _timing(stamps: Int64Array, stream: Any) -> _Timing:
-    """Frame numbers from time stamps: of one rate where there is one that explains them all."""
-    since = stamps - stamps[0]
-    differences = np.diff(stamps)
-    usual = most_frequent(differences)
-    base = Fraction(stream.time_base)
-    if len(differences) == 0:
-        return _Timing(since, 1, usual, 1 / Fraction(stream.average_rate or 1))
-    if not (differences % usual).any():
-        return _Timing(since // usual, 1, usual, usual * base)
-    # Many containers round stamps to milliseconds, in which few rates have whole durations.
-    for rate in (*filter(None, (stream.base_rate, stream.average_rate)), *_USUAL_RATES):
-        ticks = 1 / (Fraction(rate) * base)
-        numbers = np.rint(since / float(ticks)).astype(np.int64)
-        error = abs(since - numbers * float(ticks)).max()
-        steps = np.diff(numbers)
-        rounded = ticks >= _LEAST_TICKS and error <= _ROUNDING_TICKS
-        if rounded and (steps > 0).all() and most_frequent(steps) == 1:
-            return _Timing(numbers, 1, usual, ticks * base)
-    return _Timing(since, usual, usual, usual * base)
+def _cut(container: Any, stream: Any, packets: _Packets, timing: Timing, path: str) -> str | None:
+    """What shows that the end of a file is missing: its count of frames, its duration, or sizes."""
+    last = int(packets.stamps[-1])
+    # AVI counts the frames that were dropped, too.
+    held = last + timing.usual if "avi" in container.format.name else packets.count
+    if stream.frames > held:
+        return f"holds {held} of {stream.frames} frames"
+    promised = promised_seconds(container, stream)
+    end = max(packets.end, last + timing.usual)
+    missing = promised - float(end * stream.time_base)
+    if missing > float(timing.usual * stream.time_base) * 0.5 + _ROUNDING_SECONDS:
+        since = promised - float(int(packets.stamps[0]) * stream.time_base)
+        of = round(since / float(timing.frame_seconds))
+        return f"holds {len(packets.stamps)} of about {of} frames ({promised:g} s by its header)"
+    size, whole = Path(path).stat().st_size, promised_bytes(path)
+    return f"holds {size:,} of {whole:,} bytes" if whole > size else None
 
 
-def _target(context: Any, path: str) -> _Target:
-    """What frames of a stream are converted to."""
-    components = context.format.components
+def _timing(stamps: Int64Array, stream: Any) -> Timing:
+    rates = [Fraction(rate) for rate in (stream.base_rate, stream.average_rate) if rate]
+    timing = timing_of(stamps, Fraction(stream.time_base), rates)
+    if len(stamps) > 1:
+        return timing
+    return replace(timing, frame_seconds=1 / Fraction(stream.average_rate or 1))
+
+
+def _pixels_of(form: Any) -> tuple[str, int, str]:
+    """FFmpeg's name of the pixels that frames of a format are converted to, channels and dtype."""
+    components = form.components
     deep = any(part.bits > 8 for part in components)
     alpha = any(part.is_alpha for part in components) and len(components) > 1
     if alpha:
         pix_fmt, channels = ("rgba64le" if deep else "rgba"), 4
-    elif len(components) == 1 and not context.format.has_palette:
+    elif len(components) == 1 and not form.has_palette:
         pix_fmt, channels = ("gray16le" if deep else "gray"), 1
     else:
         pix_fmt, channels = ("rgb48le" if deep else "rgb24"), 3
-    dtype = "uint16" if deep else "uint8"
+    return pix_fmt, channels, "uint16" if deep else "uint8"
+
+
+def _target(stream: Any, path: str) -> _Target:
+    """What frames of a stream are converted to."""
+    import av
+
+    context = stream.codec_context
+    form = context.format
+    if _alpha_decoder(stream):
+        form = av.VideoFormat("yuva420p", context.width, context.height)
+    pix_fmt, channels, dtype = _pixels_of(form)
     return _Target(path, pix_fmt, FrameFormat(context.height, context.width, channels, dtype))
 
 
-def _rotation(path: str, options: ReadOptions) -> tuple[str, ...]:
-    """A note on how the first frame asks to be turned for display, if it can be decoded."""
+def _alpha_decoder(stream: Any) -> str | None:
+    """The decoder that reads the alpha channel of WebM, which FFmpeg's own leave out."""
+    context = stream.codec_context
+    return _ALPHA_DECODERS.get(context.name) if _has_alpha(stream, "yuv420p") else None
+
+
+def _has_alpha(stream: Any, pix_fmt: str | None = None) -> bool:
+    """Whether a stream of WebM has an alpha channel beside its pixels, of that format if given."""
+    tags = {key.lower(): value for key, value in stream.metadata.items()}
+    found = tags.get("alpha_mode", "0") != "0"
+    return found and pix_fmt in (None, stream.codec_context.pix_fmt)
+
+
+def _decoder(stream: Any, path: str) -> Any:
+    """What decodes a stream, and stops at damage."""
+    import av
+
+    name = _alpha_decoder(stream)
+    context = stream.codec_context
+    if name is not None:
+        try:
+            context = av.CodecContext.create(name, "r")
+        except ValueError as exc:
+            raise SourceError(
+                f"{path} has an alpha channel, which needs an FFmpeg with {name}; install another, "
+                "or convert it first"
+            ) from exc
+        context.extradata = stream.codec_context.extradata
+    # With a thread per frame FFmpeg forgets some errors, and which depends on the cores.
+    context.thread_type = "SLICE"
+    context.options = _STRICT
+    return context
+
+
+def _notes(path: str, options: ReadOptions) -> tuple[str, ...]:
+    """What a stream, and its first frame if it can be decoded, say of display that is not done."""
     with _opened(path, options) as (container, stream):
-        first = next(_decoded(container, stream), None)
+        aspect, stereo = stream.sample_aspect_ratio, stream.metadata.get("stereo_mode", "mono")
+        hidden = _has_alpha(stream) and not _alpha_decoder(stream)
+        field_order = stream.codec_context.field_order
+        first = next(_decoded(container, stream, stream.codec_context), None)
         rotation = getattr(first, "rotation", 0)
-    return (f"rotation {rotation}",) if rotation else ()
+        interlaced = getattr(first, "interlaced_frame", False) or field_order > _PROGRESSIVE
+        transfer = _HDR_TRANSFERS.get(getattr(first, "color_trc", 0))
+    notes = {
+        f"rotation {rotation}": rotation,
+        f"pixel aspect {aspect and f'{aspect.numerator}:{aspect.denominator}'}": aspect
+        and aspect != 1,
+        "interlaced fields": interlaced,
+        f"{transfer} transfer": transfer,
+        f"stereo mode {stereo}": stereo != "mono",
+        "alpha channel": hidden,
+    }
+    return tuple(note for note, present in notes.items() if present)
 
 
 def _lost(path: str, index: int) -> SourceError:
