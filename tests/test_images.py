@@ -6,6 +6,7 @@ import gzip
 import io
 import re
 import shutil
+import struct
 import zipfile
 from pathlib import Path
 
@@ -115,6 +116,45 @@ def test_bmp_palette() -> None:
     data = saved(image, "bmp")
     assert np.array_equal(one(data, "a.bmp"), np.asarray(image.convert("RGB")))
     assert np.array_equal(one(data, "a.bmp", INDEX)[..., 0], np.asarray(image))
+
+
+def bmp(bits: int, colours: list[tuple[int, int, int]], row: bytes) -> bytes:
+    """A file with one row of four pixels."""
+    palette = b"".join(bytes([blue, green, red, 0]) for red, green, blue in colours)
+    start = 54 + len(palette)
+    head = struct.pack("<2sIHHI", b"BM", start + len(row), 0, 0, start)
+    head += struct.pack("<IiiHHIIiiII", 40, 4, 1, 1, bits, 0, len(row), 0, 0, len(colours), 0)
+    return head + palette + row
+
+
+def test_bmp_palettes_that_pillow_takes_for_gray() -> None:
+    """Indices stay indices, equal colours count apart, and what is misread is refused."""
+    black_and_white = bmp(1, [(0, 0, 0), (255, 255, 255)], b"\x50\0\0\0")
+    assert one(black_and_white, "a.bmp")[..., 0].tolist() == [[0, 255, 0, 255]]
+    assert one(black_and_white, "a.bmp", INDEX)[..., 0].tolist() == [[0, 1, 0, 1]]
+    equal = bmp(8, [(9, 8, 7), (1, 2, 3), (1, 2, 3)], b"\0\1\2\0")
+    assert one(equal, "a.bmp", INDEX)[..., 0].tolist() == [[0, 1, 2, 0]]
+    grays = bmp(4, [(level,) * 3 for level in range(16)], b"\x01\x2f\0\0")
+    with pytest.raises(
+        SourceError, match=r"a\.bmp has 4 bits and a palette of grays, which Pillow"
+    ):
+        one(grays, "a.bmp")
+    for options in (COLOUR, INDEX):
+        with pytest.raises(
+            SourceError, match=r"a\.bmp has the palette index 5 in a palette of 2 c"
+        ):
+            one(bmp(8, [(9, 8, 7), (1, 2, 3)], b"\0\1\5\0"), "a.bmp", options)
+
+
+def test_what_an_image_holds_beside_its_pixels() -> None:
+    """The fourth byte of BMP pixels, and pictures behind the first, are said."""
+    rows = bytes(range(16))
+    info = frame_decoder("a.bmp").inspect(bmp(32, [], rows), "a.bmp", COLOUR)
+    assert (info.notes, info.frame_format.channels) == (("a fourth byte in pixels",), 3)
+    image = Image.fromarray(picture())
+    data = saved(image, "mpo", save_all=True, append_images=[image])
+    found = frame_decoder("a.jpg").inspect(data, "a.jpg", COLOUR).notes
+    assert found == ("further pictures behind the first",)
 
 
 @pytest.mark.parametrize("channels", [3, 4])

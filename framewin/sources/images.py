@@ -41,6 +41,7 @@ _GIF_TO_BACKGROUND = 2
 _JPEG_END = b"\xff\xd9"
 _NO_PIXELS = bytes(range(1, 251)) * 16
 _CORNER = 4
+_OLDEST_BMP_HEADER = 12
 
 
 def header(file: BinaryIO) -> bytes:
@@ -66,6 +67,11 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         raise SourceError(
             f"{path} has {image.mode} pixels; expected gray, RGB or RGBA, convert it first"
         )
+    if image.mode == "L" and kind == "BMP" and _bmp_bits(data) < 8:
+        raise SourceError(
+            f"{path} has {_bmp_bits(data)} bits and a palette of grays, which Pillow misreads; "
+            "save it with 8"
+        )
     channels = _CHANNELS[image.mode] + (image.mode == "P" and "transparency" in image.info)
     if image.mode == "P" and options.palette == "index":
         channels = 1
@@ -74,7 +80,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         FrameFormat(image.height, image.width, channels, "uint8"),
         kind,
         _MODES.get(image.mode, f"{image.mode.replace('P', 'palette', 1)}, 8 bits"),
-        _notes(image),
+        _notes(image, data),
         is_clip=frames > 1,
         frames=frames,
     )
@@ -92,7 +98,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
             "--exclude"
         )
-    _fill(out, _load(image, path), options)
+    _fill(out, _load(image, path), path, options)
     if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
         _check_end(data, out, path)
 
@@ -186,19 +192,38 @@ def _reason(exc: Exception) -> str:
     return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
 
 
-def _fill(out: np.ndarray, image: Any, options: ReadOptions) -> None:
+def _fill(out: np.ndarray, image: Any, path: str, options: ReadOptions) -> None:
+    if image.mode == "P" and image.format == "BMP":
+        colours = len(image.palette.palette) // len(image.palette.mode)
+        largest = int(np.asarray(image).max())
+        if largest >= colours:
+            raise SourceError(
+                f"{path} has the palette index {largest} in a palette of {colours} colours; "
+                "repair or remove it"
+            )
     # Pillow calls a GIF gray where its palette is.
     if options.palette != "index" and (image.mode == "P" or image.format == "GIF"):
         image = image.convert("RGBA" if out.shape[-1] == 4 else "RGB")
     pixels = np.asarray(image)
     if image.mode == "1":
-        pixels = pixels * np.uint8(255)
+        pixels = pixels * np.uint8(1 if options.palette == "index" else 255)
     out[:] = pixels.reshape(out.shape)
 
 
-def _notes(image: Any) -> tuple[str, ...]:
-    profile = ("ICC profile",) if image.info.get("icc_profile") else ()
-    return (*profile, *orientation_note(image.info.get("exif") or b""))
+def _notes(image: Any, data: bytes) -> tuple[str, ...]:
+    notes = ["ICC profile"] if image.info.get("icc_profile") else []
+    if "mp" in image.info:
+        notes.append("further pictures behind the first")
+    if image.format == "BMP" and image.mode == "RGB" and _bmp_bits(data) == 32:
+        start = int.from_bytes(data[10:14], "little")
+        notes += ["a fourth byte in pixels"] * bool(data[start + 3 :: 4].strip(b"\0"))
+    return (*notes, *orientation_note(image.info.get("exif") or b""))
+
+
+def _bmp_bits(data: bytes) -> int:
+    """Bits of a pixel; the oldest header has them elsewhere."""
+    at = 24 if data[14] == _OLDEST_BMP_HEADER else 28
+    return int.from_bytes(data[at : at + 2], "little")
 
 
 def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
