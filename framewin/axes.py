@@ -113,8 +113,8 @@ def _of_shape(what: str, shape: tuple[int, ...]) -> str:
         return fitting[0]
     meanings = " or ".join(map(_spelt, fitting)) or "anything"
     raise StoreError(
-        f"{what} has the shape {shape}, which may be {meanings}; say by axes what it is, as --axes "
-        f"{' or --axes '.join(fitting) or _example(shape)}"
+        f"{what} has the shape {shape}, which may be {meanings}; say what it is, as by "
+        f"{' or '.join(f'axes={axes!r}' for axes in fitting or [_example(shape)])}"
     )
 
 
@@ -131,7 +131,7 @@ def _of_names(
         return "".join(filter(None, found))
     raise StoreError(
         f"{what} has the dimensions ({', '.join(dimensions)}) of shape {shape}, which do not say "
-        f"what each axis is; give them by axes, for example --axes {_completed(found)}"
+        f"what each axis is; give them, for example axes={_completed(found)!r}"
     )
 
 

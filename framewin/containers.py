@@ -246,7 +246,7 @@ class FrameArray:
         if missing:
             raise StoreError(
                 f"{self.path}: chunk {missing} of {self.name!r} is missing, and would read as the "
-                "fill value; copy the data again, or allow_missing_chunks (--allow-missing-chunks) "
+                "fill value; copy the data again, or give allow_missing_chunks=True "
                 "where those of nothing but the fill value were left out on purpose"
             )
 

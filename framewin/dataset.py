@@ -135,7 +135,7 @@ def split_path(store: Location) -> Path:
     if isinstance(store, RemotePath):
         raise StoreError(
             f"{store} is remote, so no split is kept beside it; name a file of this machine, "
-            "split_file= to read it, --out or save(path) to write it"
+            "split_file= to read it, out= or save(path) to write it"
         )
     return store.with_name(store.name + SPLIT_SUFFIX)
 

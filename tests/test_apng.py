@@ -111,7 +111,7 @@ def test_clearing_needs_an_alpha_channel(tmp_path: Path) -> None:
     second = {"rows": [b"\x02"], "width": 1}
     path.write_bytes(animation([first, second], 8, 3, PALETTE))
     assert frames_of(path)[1, 0].tolist() == [[0, 0, 255, 255], [0, 0, 0, 0]]
-    with pytest.raises(SourceError, match="--palette index only takes single frames"):
+    with pytest.raises(SourceError, match="palette='index' only takes single frames"):
         inspect_clip(str(path), ReadOptions(palette="index"))
 
 

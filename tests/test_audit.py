@@ -66,7 +66,9 @@ def test_mixed_sizes_are_all_shown(make_clips: MakeClips, tmp_path: Path) -> Non
     assert audited(source, size=(4, 4))["problems"] == []
     done = framewin("convert", source, tmp_path / "clips.zarr", "--dry-run")
     assert rows(done.stdout)["sizes"] == "6 4x6; 1 8x6"
-    assert done.stderr == f"framewin: {problem}\n"
+    assert "try size=, leave some out by exclude=, or" in problem
+    in_flags = problem.replace("size=", "--size").replace("exclude=", "--exclude")
+    assert done.stderr == f"framewin: {in_flags}\n"
     assert done.returncode == 1
 
 

@@ -41,7 +41,7 @@ def test_axes_that_are_certain(shape: tuple[int, ...], names: tuple[str, ...], a
     [
         ((6, 8, 3), (), "shape (6, 8, 3), which may be (y, x, c) or (t, y, x)", "yxc"),
         ((9, 3, 6, 8), (), "which may be (t, c, y, x) or (t, n, y, x) or (n, t, y, x)", "tcyx"),
-        ((20, 50, 64, 64), (), "or (t, y, x, c); say by axes", "tnyx"),
+        ((20, 50, 64, 64), (), "or (t, y, x, c); say what it is", "tnyx"),
         ((9, 4, 6, 8), ("time", "level", "lat", "lon"), "dimensions (time, level, lat,", "tcyx"),
         ((9, 4, 6, 8), ("time", "height", "lat", "lon"), "do not say what each axis is", "tcyx"),
         ((9, 6, 8), ("time", "a", "b"), "dimensions (time, a, b) of shape (9, 6, 8)", "tyx"),
@@ -55,7 +55,7 @@ def test_axes_in_doubt(
     """Nothing is guessed: shape and names are shown with axes, which are taken."""
     with pytest.raises(StoreError, match=re.escape(message)) as caught:
         checked_axes(Path("a"), "a", shape, names, None)
-    assert f"--axes {advice}" in str(caught.value)
+    assert f"axes={advice!r}" in str(caught.value)
     assert checked_axes(Path("a"), "a", shape, names, advice) == advice
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framewin import __version__
+import framewin as framewin_package
+from framewin import SourceError, __version__, convert
 from tests.conftest import MakeClips, make_frame, write_frames
 from tests.store_contract import flip
 
@@ -236,3 +239,37 @@ def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     shown = capsys.readouterr().err
     assert shown.startswith("converting: 500 of 1,000 frames, ")
     assert shown.endswith(" s left\n")
+
+
+def test_errors_speak_of_arguments_or_flags(tmp_path: Path) -> None:
+    """Python reads the name of its argument, the command line its flag; paths stay as they are."""
+    source = tmp_path / "a step=2"
+    write_frames(source, {f"frame_-{n}.png": make_frame(0, n) for n in range(3)})
+    with pytest.raises(SourceError, match=r"negative numbers; try frame_regex='\(\?P<frame>-"):
+        convert(source, tmp_path / "clips.zarr")
+    done = framewin("convert", source, tmp_path / "clips.zarr")
+    assert f"framewin: {source}/frame_-0.png" in done.stderr
+    assert "negative numbers; try --frame-regex '(?P<frame>-" in done.stderr
+    with pytest.raises(ValueError, match=r"expected \(\?P<frame>"):
+        convert(source, tmp_path / "clips.zarr", frame_regex="(?P<x>.)")
+
+
+PACKAGE = Path(framewin_package.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "module",
+    [path for path in sorted(PACKAGE.rglob("*.py"))
+     if path.relative_to(PACKAGE).parts[0] not in ("cli", "forecast", "bench")],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)  # fmt: skip
+def test_the_library_names_arguments(module: Path) -> None:
+    """Its messages say `exclude=`, which the command line shows as `--exclude`."""
+    tree = ast.parse(module.read_text())
+    told = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in told
+    ]
+    assert [text for text in texts if re.search(r"(^|[ (])--[a-z]", text)] == []

@@ -352,7 +352,7 @@ def test_extra_samples_are_what_the_file_says(
     convert(tmp_path / "in", tmp_path / "kept.zarr")
     assert np.array_equal(open_store(tmp_path / "kept.zarr").frames.array, pages)
     if alpha == "bands":
-        message = f"0.tif has {shape[2]} channels of data that is not alpha; --mode, --drop-alpha"
+        message = f"0.tif has {shape[2]} channels of data that is not alpha; mode=, drop_alpha="
         for chosen in ({"drop_alpha": True}, {"background": (0, 0, 0)}, {"mode": "gray"}):
             with pytest.raises(FrameFormatError, match=re.escape(message)):
                 convert(tmp_path / "in", tmp_path / "other.zarr", **chosen)
@@ -630,10 +630,10 @@ def test_pages_of_several_axes(tmp_path: Path) -> None:
         assert np.array_equal(several(path, options)[..., 0], pages)
     tifffile.imwrite(path, pages, ome=True, metadata={"axes": "ZYX"})
     advice = "a.tif has the axes Z 5, Y 20, X 28; expected pages along one axis of time, save each"
-    with pytest.raises(SourceError, match=f"{re.escape(advice)}.* or give --axes tyx if they"):
+    with pytest.raises(SourceError, match=f"{re.escape(advice)}.* or give axes='tyx' if they"):
         several(path)
     with pytest.raises(
-        SourceError, match="--axes zyx does not fit; expected tyx, by which its pag"
+        SourceError, match="axes='zyx' does not fit; expected tyx, by which its pag"
     ):
         several(path, ReadOptions(axes="zyx"))
 

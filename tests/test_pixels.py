@@ -56,7 +56,7 @@ def test_opaque_alpha_may_be_dropped() -> None:
     assert changed([[[9, 255], [8, 255]]], drop_alpha=True)[0].tolist() == [[9], [8]]
     assert changed([[[1, 2, 3, 65535]]], "uint16", drop_alpha=True)[0].tolist() == [[1, 2, 3]]
     assert changed([[[1, 2, 3]]], drop_alpha=True)[0].tolist() == [[1, 2, 3]]
-    message = "a.png is transparent in 1 pixels, which --drop-alpha would show; try --background"
+    message = "a.png is transparent in 1 pixels, which drop_alpha=True would show; try background="
     with pytest.raises(FrameFormatError, match=re.escape(message)):
         changed([[[255, 0, 0, 0], [0, 255, 0, 255]]], drop_alpha=True)
 
@@ -82,7 +82,9 @@ def test_transparent_frames_over_a_background(
 
 def test_a_coloured_background_of_gray_frames() -> None:
     """It is not turned gray in silence."""
-    with pytest.raises(FrameFormatError, match=r"a\.png is gray, --background 1,2,3 is not; try"):
+    with pytest.raises(
+        FrameFormatError, match=r"a\.png is gray, the background \(1, 2, 3\) is not; try"
+    ):
         changed([[[9, 0]]], background=(1, 2, 3))
     assert changed([[[9, 0]]], background=(1, 2, 3), mode="rgb")[0].tolist() == [[1, 2, 3]]
     assert changed([[[9, 0]]], background=(1, 2, 3), mode="gray")[0].tolist() == [[2]]
@@ -92,7 +94,7 @@ def test_crop() -> None:
     """Rows and columns, half-open."""
     frame = np.arange(35).reshape(5, 7, 1)
     assert changed(frame, crop=(1, 3, 2, 6))[..., 0].tolist() == frame[1:3, 2:6, 0].tolist()
-    message = "a.png has 5x7 pixels, too few for --crop 1:6,0:7; crop less"
+    message = "a.png has 5x7 pixels, too few for crop= of rows 1:6 and columns 0:7; crop less"
     with pytest.raises(FrameFormatError, match=re.escape(message)):
         changed(frame, crop=(1, 6, 0, 7))
 
@@ -185,9 +187,7 @@ def test_mixed_sizes(tmp_path: Path) -> None:
     """Refused by default, with the option that brings them together; then stored with it."""
     frames = {"0.png": np.zeros((4, 6, 1), np.uint8), "1.png": np.full((8, 12, 1), 9, np.uint8)}
     write_frames(tmp_path / "in", frames)
-    with pytest.raises(
-        FrameFormatError, match=r"1\.png is 8x12x1 uint8, .*, try --size HxW, leave"
-    ):
+    with pytest.raises(FrameFormatError, match=r"1\.png is 8x12x1 uint8, .*, try size=, leave"):
         convert(tmp_path / "in", tmp_path / "clips.zarr")
     report = convert(tmp_path / "in", tmp_path / "clips.zarr", size=(2, 3), crop=(0, 4, 0, 6))
     assert str(report.frame_format) == "2x3x1 uint8"

@@ -66,7 +66,7 @@ def test_real_duplicates_are_kept(real_data: Path, tmp_path: Path) -> None:
 def test_radar_stamps_are_refused_not_scrambled(real_data: Path, tmp_path: Path) -> None:
     """Time stamps with the same last number cannot be ordered by it; what reads them is said."""
     source = real_data / "radar_mch_png_derived" / "20160711"
-    message = "differ in more than their last number, .* --time-format '%y%j%H%M'"
+    message = "differ in more than their last number, .* time_format='%y%j%H%M'"
     with pytest.raises(SourceError, match=message):
         packed(source, tmp_path)
 

@@ -216,7 +216,7 @@ def convert(
     if as_json:
         print(json.dumps(asdict(report), indent=2, default=str))
     else:
-        print_rows(_report_rows(report))
+        print_rows(_with_flags(_report_rows(report)))
     if report.damaged:
         raise typer.Exit(DAMAGE_EXIT)
 
@@ -280,7 +280,7 @@ def _dry_run(
         record = {**found.as_json(), "layouts": [asdict(layout) for layout in layouts]}
         print(json.dumps(record, indent=2))
     else:
-        print_rows(_audit_rows(found))
+        print_rows(_with_flags(_audit_rows(found)))
         _print_estimates(layouts)
     if found.problems:
         more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
@@ -301,7 +301,12 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         shown.append(("", f"and {len(clips) - SHOWN_CLIPS} more"))
     gaps = [f"{clip.name} {gap.missing}" for clip in clips for gap in clip.gaps]
     missing = sum(gap.frames for clip in clips for gap in clip.gaps)
-    equal = [f"{clip.name} {' = '.join(fs)}" for clip in clips for fs in clip.duplicates]
+    equal = [
+        f"{listed(files[1:], 2)} as {files[0]} in {clip.name}"
+        for clip in clips
+        for files in clip.duplicates
+    ]
+    copies = sum(len(files) - 1 for clip in clips for files in clip.duplicates)
     rows = [
         ("would convert", f"{audit.source} to {audit.dest}"),
         ("clips", f"{len(clips):,}"),
@@ -309,7 +314,12 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         ("frames", f"{audit.frames:,}, {audit.step} apart"),
         ("frame", audit.frame_format),
         ("gaps", f"{len(gaps)}, {missing} frames: {listed(gaps)}" if gaps else "none"),
-        ("duplicates", f"{len(equal)}, kept: {listed(equal)}" if equal else "none"),
+        (
+            "duplicates",
+            f"{copies} kept, of the same bytes as another file: {listed(equal)}"
+            if equal
+            else "none",
+        ),
         *((name, _counted(clips, name)) for name in ("formats", "sizes", "modes")),
         ("not applied", _counted(clips, "notes") or "nothing"),
         ("bytes in", size_text(audit.bytes_in)),
@@ -323,9 +333,13 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
 
 
 def _hint_rows(hint: str | None) -> list[tuple[str, str]]:
+    return [("windows", hint)] if hint else []
+
+
+def _with_flags(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     from framewin.conversion.settings import ConvertOptions
 
-    return [("windows", in_flags(hint, ConvertOptions.__annotations__))] if hint else []
+    return [(label, in_flags(text, ConvertOptions.__annotations__)) for label, text in rows]
 
 
 def _counted(clips: list[ClipAudit], name: str) -> str:

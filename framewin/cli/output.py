@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0
 SHOWN = 5
-# After a blank or a bracket, for a path may hold such text, too.
-_ARGUMENT = re.compile(r"(?<=[ (])([a-z_]+)=((?:'[^']*'|[^ ,;)']+)?)")
+_PLAIN = re.compile(r"'[\w.:-]+'")
+# After a blank or a bracket, and without a slash: a path may hold such text, too.
+_ARGUMENT = re.compile(r"(?<=[ (])([a-z_]+)=('[^']*'|(?:[^ ,;)'/.:][^ ,;)'/]*)?)(?![^ ,;).:])")
 INTERRUPTED_EXIT = 128 + signal.SIGINT
 TERMINATED_EXIT = 128 + signal.SIGTERM
 BYTES = "bytes"
@@ -88,14 +89,17 @@ def stopping(what_is_kept: Callable[[], str]) -> Iterator[None]:
 def in_flags(text: str, arguments: Collection[str]) -> str:
     """A message of the library that speaks of its arguments as flags of the command line.
 
-    >>> in_flags("try step=2, where='x' or drop_alpha=True", {"step", "drop_alpha"})
-    "try --step 2, where='x' or --drop-alpha"
+    >>> in_flags("try step=2, mode='x y', fit='pad', where='x' or drop_alpha=True", \
+    ...     {"step", "mode", "fit", "drop_alpha"})
+    "try --step 2, --mode 'x y', --fit pad, where='x' or --drop-alpha"
     """
 
     def translated(match: re.Match[str]) -> str:
         if match[1] not in arguments:
             return match[0]
         value = "" if match[2] == "True" else match[2]
+        if _PLAIN.fullmatch(value):
+            value = value[1:-1]
         return f"--{match[1].replace('_', '-')} {value}".rstrip()
 
     return _ARGUMENT.sub(translated, text)

@@ -238,7 +238,7 @@ def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
     """Raise what would stop the conversion at this file."""
     if info.is_clip and info.frames > 1 and not isinstance(clip, FileClip):
         raise FrameFormatError(
-            f"{path} is a clip by itself in a place for single frames; leave it out by --exclude"
+            f"{path} is a clip by itself in a place for single frames; leave it out by exclude="
         )
     check_meaning(plan, info, path)
     form = PixelRule(plan.settings).result_format(info.frame_format, path, info.alpha)

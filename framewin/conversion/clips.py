@@ -169,7 +169,8 @@ def part_of(clip: Clip, first: int, last: int) -> Clip:
 
 def is_clip(info: FileInfo, *, named: bool) -> bool:
     """Whether a file is a clip, not a frame whose time its name tells, or the file itself."""
-    if info.frames > 1 or not info.is_clip:
+    # The header of a PNG file does not tell how many frames follow.
+    if info.frames > 1 or not info.is_clip or info.kind == "PNG":
         return info.is_clip
     return info.kind == STORE_KIND or (info.time_unit is not None and not named)
 
@@ -212,12 +213,12 @@ def _add_file(
         if info.frames > options.max_pixels:
             raise SourceError(
                 f"{file.path} claims {info.frames:,} frames, more than the "
-                f"{options.max_pixels:,} allowed; raise --max-pixels if it is right"
+                f"{options.max_pixels:,} allowed; raise max_pixels= if it is right"
             )
         if info.cut is not None and not gaps:
             raise SourceError(
                 f"{file.path} {info.cut}, it is cut short; copy it again, or keep what there is "
-                "by --on-error gap"
+                "by on_error='gap'"
             )
     except OSError as exc:
         raise unreadable(file.path, exc) from exc
@@ -276,7 +277,7 @@ def _in_order(clips: list[FileClip], name: str) -> tuple[ListedClip, str]:
         if microseconds[one] == microseconds[other]:
             raise SourceError(
                 f"{clips[one].path} and {clips[other].path} both hold the frame of "
-                f"{shown_number(microseconds[one], 'us')}; leave one out by --exclude"
+                f"{shown_number(microseconds[one], 'us')}; leave one out by exclude="
             )
     stamps = np.array([microseconds[place] for place in order], dtype=np.int64)
     unit = coarsest_unit([stamps], None)

@@ -82,8 +82,8 @@ class PixelRule:
         top, bottom, left, right = self.settings.crop
         if bottom > form.height or right > form.width:
             raise FrameFormatError(
-                f"{path} has {form.height}x{form.width} pixels, too few for --crop "
-                f"{top}:{bottom},{left}:{right}; crop less"
+                f"{path} has {form.height}x{form.width} pixels, too few for crop= of "
+                f"rows {top}:{bottom} and columns {left}:{right}; crop less"
             )
         return bottom - top, right - left
 
@@ -94,8 +94,7 @@ class PixelRule:
         laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
         if laid and len(set(background or ())) > 1:
             raise FrameFormatError(
-                f"{path} is gray, --background {','.join(map(str, background or ()))} is not; try "
-                "--mode rgb"
+                f"{path} is gray, the background {background} is not; try mode='rgb'"
             )
         alpha = has_alpha and not self.settings.drop_alpha and background is None
         gray = channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
@@ -106,7 +105,7 @@ class PixelRule:
         if chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None:
             what = "channels" if channels > _RGBA else "channels of data that is not alpha"
             raise FrameFormatError(
-                f"{path} has {channels} {what}; --mode, --drop-alpha and --background are for "
+                f"{path} has {channels} {what}; mode=, drop_alpha= and background= are for "
                 "gray, RGB and alpha"
             )
         return channels
@@ -119,7 +118,7 @@ class PixelRule:
             if (alpha != full).any():
                 raise FrameFormatError(
                     f"{path} is transparent in {np.count_nonzero(alpha != full)} pixels, which "
-                    "--drop-alpha would show; try --background R,G,B"
+                    "drop_alpha=True would show; try background="
                 )
             return colours
         if chosen.background is None:

@@ -237,7 +237,7 @@ def draft_conversion(
     if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
         raise SourceError(
             f"{source} holds frames with time stamps beside clips without; choose one kind by "
-            "--include"
+            "include="
         )
     empty = StoreMeta(FrameFormat(1, 1, 1, "uint8"), ClipTable.from_frame_numbers(["-"], [[0]]))
     draft = ConversionPlan(
@@ -288,7 +288,7 @@ def check_meaning(plan: ConversionPlan, info: FileInfo, path: str) -> None:
     if plan.nodata_in_files and repr(info.nodata) != repr(expected):
         raise FrameFormatError(
             f"{path} has {_shown_nodata(info.nodata)}, {_first(plan)} has {_shown_nodata(expected)}"
-            "; give the one that all frames have by --nodata, or convert them into stores of their "
+            "; give the one that all frames have by nodata=, or convert them into stores of their "
             "own"
         )
     chosen = plan.settings
@@ -296,7 +296,7 @@ def check_meaning(plan: ConversionPlan, info: FileInfo, path: str) -> None:
     if info.alpha != plan.alpha and not (blended and info.alpha != "bands"):
         raise FrameFormatError(
             f"{path} has channels of the kind {info.alpha}, {_first(plan)} has {plan.alpha}; "
-            "choose one kind by --include, or convert them into stores of their own"
+            "choose one kind by include=, or convert them into stores of their own"
         )
     if info.packing or plan.packing:
         for name in PACKING:
@@ -322,14 +322,14 @@ def check_format(plan: ConversionPlan, found: FrameFormat, path: str) -> None:
     if found == expected:
         return
     first = _first(plan)
-    advice = "try --size HxW"
+    advice = "try size="
     if found.channels != expected.channels:
-        advice = "try --mode, --drop-alpha or --background"
+        advice = "try mode=, drop_alpha= or background="
     if found.dtype != expected.dtype:
-        advice = "choose one kind by --include"
+        advice = "choose one kind by include="
     raise FrameFormatError(
         f"{path} is {found}, {first} is {expected}; all frames of a store must have one "
-        f"shape and dtype, {advice}, leave some out by --exclude, or convert them into "
+        f"shape and dtype, {advice}, leave some out by exclude=, or convert them into "
         "stores of their own"
     )
 
@@ -371,7 +371,7 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
         if nodata in first.merged:
             raise SourceError(
                 f"{draft.source} has several values of no data, and all become {first.nodata:g}; "
-                "leave --nodata out"
+                "leave nodata= out"
             )
         target = replace(draft.target, nodata=nodata)
         draft = replace(draft, alpha=first.alpha, packing=first.packing, target=target)

@@ -65,7 +65,7 @@ def take_up(
         site.keep = True
         raise StoreError(
             f"{site.folder} holds a part of a fetch; repeat that command to go on with it, or use "
-            "--restart to begin anew"
+            "restart=True to begin anew"
         )
     if restart or previous is None or not site.has_blocks:
         return plan, False
@@ -76,7 +76,7 @@ def take_up(
         if record[key] != previous.get(key):
             raise StoreError(
                 f"{site.folder} holds a part of a conversion {what}; repeat that command to go "
-                "on with it, or use --restart to begin anew"
+                "on with it, or use restart=True to begin anew"
             )
     return plan, True
 

@@ -401,7 +401,7 @@ class _Threads(Crew[int]):
             raise StalledError(
                 f"{next(self._converter.reader.plan.paths(begin, end))} or one of the "
                 f"{end - begin - 1} frames behind it was not read within {STALLED_SECONDS:.0f} s; "
-                "leave it out by --exclude"
+                "leave it out by exclude="
             ) from None
         if block is not None:
             yield block

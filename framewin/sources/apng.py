@@ -43,7 +43,7 @@ def inspect_animation(data: bytes, still: FileInfo, path: str, options: ReadOpti
     if options.palette == "index":
         raise SourceError(
             f"{path} is an animation, whose frames are laid over each other as colours; "
-            "--palette index only takes single frames"
+            "palette='index' only takes single frames"
         )
     form = still.frame_format
     # What a cleared region shows is transparency, which needs a channel.

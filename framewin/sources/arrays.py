@@ -69,7 +69,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
         if _info(layout, path, options).is_clip:
             raise FrameFormatError(
                 f"{path} has the shape {layout.shape} in a place for single frames of (y, x); "
-                "leave it out by --exclude"
+                "leave it out by exclude="
             )
         _check_size(layout, size - file.tell(), path)
         [frame] = _frames(file, layout, path)
@@ -77,7 +77,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
-    """What `read_clip` gives; of a `.npz` file with several arrays `--stream` says which."""
+    """What `read_clip` gives; of a `.npz` file with several arrays `stream=` says which."""
     if options.axes is not None:
         _refuse_archive(path)
         return containers.inspect_clip(path, options)
@@ -103,7 +103,7 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
 def _refuse_archive(path: str) -> None:
     if suffix_of(path) == ".npz":
         raise SourceError(
-            f"{path} is an archive, whose arrays --axes cannot turn; save the array as .npy"
+            f"{path} is an archive, whose arrays axes= cannot turn; save the array as .npy"
         )
 
 
@@ -145,9 +145,9 @@ def _chosen(members: list[zipfile.ZipInfo], path: str, options: ReadOptions) -> 
     arrays = [member for member in members if member.filename.endswith(".npy")]
     names = ", ".join(f"{i}: {a.filename.removesuffix('.npy')}" for i, a in enumerate(arrays))
     if not arrays:
-        raise SourceError(f"{path} holds no array; remove it or leave it out by --exclude")
+        raise SourceError(f"{path} holds no array; remove it or leave it out by exclude=")
     if options.stream is None and len(arrays) > 1:
-        raise SourceError(f"{path} holds several arrays ({names}); choose one by --stream")
+        raise SourceError(f"{path} holds several arrays ({names}); choose one by stream=")
     chosen = options.stream or 0
     if chosen >= len(arrays):
         raise SourceError(f"{path} has no stream {chosen}; it holds {names}")
@@ -181,7 +181,7 @@ def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
     if len(shape) not in (2, 3, 4) or min(shape) < 1:
         raise SourceError(
             f"{path} is an array of shape {shape}; expected (t, y, x), (t, y, x, c) or (y, x), or "
-            "other axes by --axes"
+            "other axes by axes="
         )
     try:
         usual_axes(path, shape, None)

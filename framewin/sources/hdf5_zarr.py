@@ -47,8 +47,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
         source = _open(path, options)
         if source.num_frames > 1:
             raise SourceError(
-                f"{path} is a clip by itself in a place for single frames; leave it out by "
-                "--exclude"
+                f"{path} is a clip by itself in a place for single frames; leave it out by exclude="
             )
         out[:] = source.read(0, 1)[0]
 

@@ -96,7 +96,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     if getattr(image, "n_frames", 1) > 1:
         raise FrameFormatError(
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
-            "--exclude"
+            "exclude="
         )
     _fill(out, _load(image, path), path, options)
     if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
@@ -240,7 +240,7 @@ def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         if frames > 1 or not covered:
             raise SourceError(
                 f"{path} is a GIF whose {frames} frames are laid over a canvas as colours; "
-                "--palette index takes GIF files of a single frame that covers it"
+                "palette='index' takes GIF files of a single frame that covers it"
             )
         channels = 1
     return FileInfo(

@@ -160,7 +160,7 @@ def check_pixels(height: int, width: int, path: str, options: ReadOptions) -> No
     if height * width > options.max_pixels:
         raise SourceError(
             f"{path} claims {height}x{width} pixels, more than the {options.max_pixels:,} "
-            "allowed; raise --max-pixels if it is right"
+            "allowed; raise max_pixels= if it is right"
         )
 
 

@@ -30,7 +30,7 @@ MICROSECONDS = {
     "h": 3600 * 10**6,
     "d": 86400 * 10**6,
 }
-"""Unit of `--step` -> microseconds."""
+"""Unit of `step` -> microseconds."""
 
 _AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
 _DIGITS = re.compile(r"([0-9]+)")

@@ -367,7 +367,7 @@ def _parts(data: bytes, path: str) -> _Parts:
         if name == b"fdAT":
             raise FrameFormatError(
                 f"{path} is an animation in a place for single frames; rename it to .apng or "
-                "leave it out by --exclude"
+                "leave it out by exclude="
             )
         if name == b"IDAT" or name[0] & _ANCILLARY == 0 or not name.isalpha() or name == b"tRNS":
             _check_chunk(data, name, start, end, path)

@@ -100,7 +100,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
         if len(pages) > 1:
             raise FrameFormatError(
                 f"{path} holds {len(pages)} pages in a place for single frames; leave it out by "
-                "--exclude"
+                "exclude="
             )
         out[:] = _pixels(pages[0], path, options)
 
@@ -211,7 +211,7 @@ def _check_pieces(page: Any, size: int, path: str, options: ReadOptions) -> None
     if len(there) < len(pieces) and not options.allow_missing_chunks:
         raise SourceError(
             f"{path} is sparse: {len(pieces) - len(there)} of its {len(pieces)} strips or tiles "
-            "are left out; --allow-missing-chunks takes their pixels for GDAL_NODATA, or else 0"
+            "are left out; allow_missing_chunks=True takes their pixels for GDAL_NODATA, or else 0"
         )
 
 
@@ -219,7 +219,7 @@ def _check_axes(tiff: Any, path: str, options: ReadOptions) -> None:
     """Refuse pages that are not one behind the other in time, as far as the file says."""
     if options.axes not in (None, "tyx", "tyxc", "yx", "yxc"):
         raise SourceError(
-            f"{path} is a TIFF file, which --axes {options.axes} does not fit; expected tyx, by "
+            f"{path} is a TIFF file, which axes={options.axes!r} does not fit; expected tyx, by "
             "which its pages are frames in time"
         )
     with _guarded(path):
@@ -228,7 +228,7 @@ def _check_axes(tiff: Any, path: str, options: ReadOptions) -> None:
     of_pages = [axis for axis, size in axes if axis not in "YXS" and size > 1]
     if len(of_pages) > 1 or (options.axes is None and not set(of_pages) <= set(_TIME_AXES)):
         shown = ", ".join(f"{axis} {size}" for axis, size in axes)
-        stated = ", or give --axes tyx if they are frames in time" if len(of_pages) == 1 else ""
+        stated = ", or give axes='tyx' if they are frames in time" if len(of_pages) == 1 else ""
         raise SourceError(
             f"{path} has the axes {shown}; expected pages along one axis of time, save each "
             f"channel or plane as a file of its own{stated}"

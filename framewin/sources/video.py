@@ -219,9 +219,9 @@ def _chosen(container: Any, path: str, options: ReadOptions) -> Any:
     streams = [stream for stream in container.streams.video if not stream.disposition & cover]
     shown = ", ".join(f"{i}: {_described(stream)}" for i, stream in enumerate(streams))
     if not streams:
-        raise SourceError(f"{path} holds no video stream; remove it or leave it out by --exclude")
+        raise SourceError(f"{path} holds no video stream; remove it or leave it out by exclude=")
     if options.stream is None and len(streams) > 1:
-        raise SourceError(f"{path} holds several streams ({shown}); choose one by --stream")
+        raise SourceError(f"{path} holds several streams ({shown}); choose one by stream=")
     chosen = options.stream or 0
     if chosen >= len(streams):
         raise SourceError(f"{path} has no stream {chosen}; it holds {shown}")
@@ -377,5 +377,5 @@ def _notes(path: str, options: ReadOptions) -> tuple[str, ...]:
 def _lost(path: str, index: int) -> SourceError:
     return SourceError(
         f"{path} (frame {index}) cannot be decoded; repair the file, or leave damaged frames out "
-        "by --on-error gap"
+        "by on_error='gap'"
     )

@@ -88,7 +88,7 @@ class Layout:
             raise StoreError(
                 f"a chunk of {chunk} frames of {frame_format} has "
                 f"{chunk * frame_format.nbytes:,} bytes; compressed chunks may have "
-                f"{_MAX_CHUNK_BYTES:,}, lower --chunk-frames"
+                f"{_MAX_CHUNK_BYTES:,}, lower chunk_frames="
             )
         level = DEFAULT_LEVELS.get(self.compression) if self.level is None else self.level
         return Layout(self.compression, level, chunk)

@@ -146,12 +146,12 @@ def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
     if previous is not None and "fetch" not in previous:
         raise StoreError(
             f"{site.folder} holds another unfinished work than a fetch; repeat its command to go "
-            "on with it, or use --restart to begin anew"
+            "on with it, or use restart=True to begin anew"
         )
     if previous is not None and previous != plan:
         raise StoreError(
             f"{store.path} is not the store that {site.folder} holds a part of: it has changed, "
-            "or is another; use --restart to begin anew"
+            "or is another; use restart=True to begin anew"
         )
     resumed = previous is not None
     # What is not kept is cleared away before anything is brought.
@@ -272,7 +272,9 @@ def _check_same(store: Store) -> None:
     again = location(cast(RemotePath, store.path))
     found = cast(Store, format_of(again).open_store(again, cache_bytes=0))
     if found.identity != store.identity:
-        raise StoreError(f"{store.path} changed while it was fetched; use --restart to begin anew")
+        raise StoreError(
+            f"{store.path} changed while it was fetched; use restart=True to begin anew"
+        )
 
 
 def _parts(store: Store) -> Iterator[_Part]:
