@@ -88,6 +88,9 @@ MODELS = ("convlstm-residual", "simvp", "convlstm", KERAS_EXAMPLE)
 BASELINES = ("persistence", "mean of inputs")
 
 
+FRAMEWIN_BUILDERS = ["build_keras_example"]
+
+
 def build_keras_example(input_frames: int, predict_frames: int, frame_format: Any, **_: Any) -> Any:
     """Three ConvLSTM2D layers of 64 filters; the output convolution sees one frame at a time.
 

@@ -20,7 +20,7 @@ import pytest
 
 from framewin import FormatVersionError, StoreError, TrainingError, convert
 from framewin.forecast.settings import TrainSettings
-from tests.conftest import write_frames
+from tests.conftest import import_or_skip, write_frames
 from tests.test_train import SETTINGS, moving_store
 
 pytestmark = [
@@ -167,6 +167,11 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
             StoreError,
             "minutes cannot be 1",
         ),
+        (
+            edited(lambda r: r["settings"].update(predict_frames=10**6)),
+            StoreError,
+            "run.json is damaged: predict_frames must be <= 1000, got 1000000",
+        ),
         (edited(lambda r: r["settings"].update(epochs=10**9 * 9)), StoreError, "must be <= 214748"),
     ],
 )
@@ -303,6 +308,7 @@ def test_a_model_of_ones_own(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_models.py").write_text(
         "import keras\n"
+        "FRAMEWIN_BUILDERS = ['none', 'fails', 'number', 'short']\n"
         "def fails(*_, **options): raise KeyError('depth')\n"
         "def number(*_, **options): return 3\n"
         "def short(t, k, f, **options):\n"
@@ -379,6 +385,7 @@ def test_it_is_said_which_model_of_ones_own_is_imported(
     monkeypatch.chdir(run)
     (tmp_path / "said_models.py").write_text(
         "import keras\n"
+        "FRAMEWIN_BUILDERS = ['half']\n"
         "def half(t, k, f, **options):\n"
         "    frames = keras.Input((t, *f.shape), dtype=f.dtype)\n"
         "    return keras.Model(frames, keras.ops.cast(frames[:, :k], 'bfloat16'))\n"
@@ -389,6 +396,41 @@ def test_it_is_said_which_model_of_ones_own_is_imported(
         _ = load(run).model
     said = f"{run} names the model said_models: {tmp_path / 'said_models.py'}\n"
     assert said in capsys.readouterr().err
+
+
+def test_a_run_names_only_what_is_declared(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: any function of Python was called, such as os:system. What the user names, too,
+    is used without a declaration, and its module is not even imported otherwise."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "undeclared.py").write_text(
+        "import keras\n"
+        "loaded = keras.loaded_once = True\n"
+        "def build(t, k, f, **options):\n"
+        "    frames = keras.Input((t, *f.shape), dtype=f.dtype)\n"
+        "    return keras.Model(frames, keras.ops.cast(frames[:, -k:], 'float32') / 255)\n"
+    )
+    keras = import_or_skip("keras")
+    for name in ("os:system", "undeclared:build"):
+        edited(lambda record, name=name: record["model"].update(name=name))(run)
+        module, _, function = name.partition(":")
+        message = (
+            f"{run} names the model {name}, which {module} does not declare; if you trust it, "
+            f'give --model {name}, or write FRAMEWIN_BUILDERS = ["{function}"] into {module}'
+        )
+        with pytest.raises(TrainingError, match=f"^{re.escape(message)}$"):
+            load(run).check_model()
+    assert not hasattr(keras, "loaded_once")
+    from framewin.forecast.runs import load_run
+
+    asked = load_run(run, "undeclared:build")
+    assert asked.build().output.shape == (None, 2, 8, 8, 1)
+    assert keras.loaded_once
+    del keras.loaded_once
+    with pytest.raises(ValueError, match=re.escape("or package.module:build, got 'a b'")):
+        load_run(run, "a b")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from framewin.cli.output import import_tensorflow_quietly, print_rows, show_progress, usage_errors
+from framewin.cli.output import (
+    ModelOption,
+    import_tensorflow_quietly,
+    print_rows,
+    show_progress,
+    usage_errors,
+)
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport
@@ -46,6 +52,7 @@ def evaluate(
         Path | None, typer.Option(help="Folder to make.", show_default="RUN/evaluation")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per forecast.")] = 8,
+    model: ModelOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -55,10 +62,11 @@ def evaluate(
         limits = None if data_range is None else _range(data_range)
     import_tensorflow_quietly()
     from framewin.forecast.evaluate import evaluate as run_evaluation
+    from framewin.forecast.runs import load_run
 
     with usage_errors(), show_progress("scoring", quiet, unit="windows") as progress:
         report = run_evaluation(
-            run,
+            load_run(run, model),
             store=store,
             part=part,
             thresholds=values,

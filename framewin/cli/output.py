@@ -38,6 +38,14 @@ StorageOption = Annotated[
     ),
 ]
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="The model of your own that the run is known to be of; its module is imported.",
+    ),
+]
+
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:
     """The values of `--storage-option` by name; None without any.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from framewin.cli.output import (
+    ModelOption,
     import_tensorflow_quietly,
     print_rows,
     show_progress,
@@ -35,15 +36,17 @@ def predict(
         typer.Option(min=1, help="Frames to forecast.", show_default="as many as trained for"),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per forecast.")] = 8,
+    model: ModelOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Forecast the frames that come next, as PNG files, a store or a video."""
     import_tensorflow_quietly()
     from framewin.forecast.predict import predict as run_prediction
+    from framewin.forecast.runs import load_run
 
     with usage_errors(), show_progress("forecasting", quiet, unit="forecasts") as progress:
         report = run_prediction(
-            run,
+            load_run(run, model),
             source,
             out=out,
             every=every,

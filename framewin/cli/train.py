@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import Field, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -98,10 +98,11 @@ def train(
     from framewin.forecast import train as training
 
     if resume is not None:
-        _print_training(training.resume(resume))
+        with usage_errors():
+            _print_training(training.resume(resume, model=given.get("model")))
         return
     with usage_errors():
-        base, place = _base(store, config)
+        base, place = _base(store, config, given.get("model"))
         chosen = replace(base, **given)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs", f"{place.stem}-{stamp}")
@@ -113,8 +114,9 @@ def _check_usage(
     out: Path | None,
     config: Path | None,
     resume: Path | None,
-    given: Mapping[str, Any],
+    given: Iterable[str],
 ) -> None:
+    given = {name for name in given if name != "model"}
     if resume is not None and (given or any(each is not None for each in (store, out, config))):
         raise typer.BadParameter("--resume goes on with the settings of the run; give nothing else")
     if resume is None and out is None and os.environ.get("TF_CONFIG"):
@@ -123,7 +125,9 @@ def _check_usage(
         raise typer.BadParameter("give a STORE, or --config or --resume")
 
 
-def _base(store: str | None, config: Path | None) -> tuple[TrainSettings, Location]:
+def _base(
+    store: str | None, config: Path | None, model: str | None
+) -> tuple[TrainSettings, Location]:
     """The settings to start from, and the store."""
     if config is None:
         assert store is not None
@@ -132,7 +136,8 @@ def _base(store: str | None, config: Path | None) -> tuple[TrainSettings, Locati
 
     if config.name != RUN_FILE and not config.is_dir():
         raise ValueError(f"--config must be a run folder or its {RUN_FILE}, got {config}")
-    run = load_run(config if config.is_dir() else config.parent)
+    run = load_run(config if config.is_dir() else config.parent, model)
+    run.check_model()
     return run.settings, run.store if store is None else location(store)
 
 

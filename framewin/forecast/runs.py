@@ -12,7 +12,8 @@
 A run may come from someone else: its JSON is checked, its weights must be plain arrays of the
 shapes that the model has, and nothing in it is unpickled or executed. Only where `run.json` names
 a model of the user's own, `package.module:build`, that module is imported, from Python's path or
-the current folder, but never from the run folder, and which file it was is said on stderr.
+the current folder, but never from the run folder, and which file it was is said on stderr. It must
+declare the function, `FRAMEWIN_BUILDERS = ["build"]`, or the user must name the model, too.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Run:
     """What the model was built with."""
     record: Mapping[str, Any]
     """All of run.json."""
+    asked: bool = False
+    """Whether the user named the model, not only run.json."""
 
     @cached_property
     def model(self) -> Any:
@@ -103,11 +106,23 @@ class Run:
                 self.model_options,
                 mixed_precision=self.settings.mixed_precision,
                 run=self.folder,
+                asked=self.asked,
             )
         except (ValueError, TypeError) as exc:
             raise TrainingError(
                 f"{self.model_name} of {self.folder} cannot be built: {_line(exc)}"
             ) from None
+
+    def check_model(self) -> None:
+        """Refuse a model that neither framewin, nor its module, nor the user says to be one.
+
+        Raises:
+            TrainingError: See above, or its module cannot be imported.
+        """
+        from framewin.models.own import imported
+
+        if self.model_name not in MODELS:
+            imported(self.model_name, self.folder, asked=self.asked)
 
     def _refuse_more_than(self, values: int) -> None:
         """A model that is far larger than its file of weights is not even built."""
@@ -195,17 +210,26 @@ def _opened(path: Location, options: dict[str, Any]) -> FrameWindowDataset:
         raise TrainingError(str(exc)) from None
 
 
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | Path, model: str | None = None) -> Run:
     """Read a run folder; the model and the windows are opened when they are asked for.
 
+    Args:
+        folder: Made by `framewin train`.
+        model: The model of your own, `package.module:build`, that the run is known to be of; it is
+            used in the place of what run.json names.
+
     Raises:
+        ValueError: `model` is no such name.
         StoreError: No such folder, or its run.json is missing or damaged.
         FormatVersionError: It was written by a newer framewin.
     """
     folder = Path(folder)
+    if model is not None:
+        check_model_name(model)
     record = _read_record(folder)
     try:
-        settings, name = TrainSettings.from_record(record["settings"]), record["model"]["name"]
+        settings = TrainSettings.from_record(record["settings"])
+        name = model or record["model"]["name"]
         options = dict(record["model"]["options"])
         if check_model_name(name) in MODELS:
             # The same types and limits as of the settings that they were chosen by.
@@ -221,6 +245,7 @@ def load_run(folder: str | Path) -> Run:
             model_name=name,
             model_options=options,
             record=record,
+            asked=model is not None,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         reason = f"lacks {exc}" if isinstance(exc, KeyError) else str(exc)

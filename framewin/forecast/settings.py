@@ -15,6 +15,9 @@ LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
 DEFAULT_EPOCHS = 12
 MOST = 2**31 - 1
 """Of whatever is counted."""
+MOST_FRAMES = 1000
+"""Of a window's inputs or predictions: models are built frame by frame, also those that a run of a
+stranger names."""
 SHUFFLES: dict[str, bool | str] = {"true": True, "blocks": "blocks"}
 """Word on the command line to value."""
 AUGMENT_SWITCHES = ("reverse_time", "flip_horizontal", "flip_vertical", "turns")
@@ -30,8 +33,8 @@ def _setting(default: Any, help_text: str, **limits: Any) -> Any:
 class TrainSettings:
     """How a predictor is trained; each field is an option of `framewin train`."""
 
-    input_frames: int = _setting(5, "Frames the predictor sees.", least=1)
-    predict_frames: int = _setting(5, "Frames it predicts.", least=1)
+    input_frames: int = _setting(5, "Frames the predictor sees.", least=1, most=MOST_FRAMES)
+    predict_frames: int = _setting(5, "Frames it predicts.", least=1, most=MOST_FRAMES)
     frame_step: int = _setting(1, "Distance between neighbouring frames of a window.", least=1)
     window_stride: int = _setting(
         1, "Distance between the starts of neighbouring windows.", least=1

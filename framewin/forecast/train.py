@@ -34,6 +34,7 @@ from framewin.forecast.runs import (
 from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
+from framewin.model_table import MODELS
 from framewin.optional import require
 from framewin.remote import Location, refuse_url
 from framewin.stores import durable
@@ -128,10 +129,13 @@ def train(
         if devices.worker == 0:
             _make_run(run, parts, record)
         with _at_work(run, devices):
-            return _carried_out(run, model, parts, settings, devices, say or _to_stderr)
+            # Of several machines, the first one has written it by now.
+            devices.meet()
+            made = load_run(run, None if settings.model in MODELS else settings.model)
+            return _carried_out(made, model, parts, devices, say or _to_stderr)
 
 
-def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
+def resume(folder: str | Path, *, model: str | None = None, say: Say | None = None) -> TrainReport:
     """Go on with a training that was stopped, from its last checkpoint, or from its beginning
     where it was stopped before there was one.
 
@@ -140,26 +144,26 @@ def resume(folder: str | Path, *, say: Say | None = None) -> TrainReport:
 
     Args:
         folder: The run folder.
+        model: As for `framewin.forecast.runs.load_run`.
         say: As for `train`.
 
     Raises:
         StoreError: It is no run folder, another process trains it, or its store has changed.
         TrainingError: The training is finished, or its checkpoint was removed.
     """
-    run = load_run(folder)
+    run = load_run(folder, model)
     begun = (run.folder / CHECKPOINT_FILE).exists()
     if not begun and (run.folder / METRICS_FILE).exists():
         raise TrainingError(f"{run.folder} is finished, so there is nothing to resume")
     if not begun and (run.folder / HISTORY_FILE).exists():
         raise TrainingError(f"{run.folder} has lost its {CHECKPOINT_FILE}; train again")
     devices = _start(run.settings)
+    run.check_model()
     parts = _parts_again(run)
     _check_batches(parts["train"], run.settings, devices)
     with devices.together(), _at_work(run.folder, devices):
-        model, _ = _built(parts["train"], run.settings, devices, run if begun else None)
-        return _carried_out(
-            run.folder, model, parts, run.settings, devices, say or _to_stderr, resumed=begun
-        )
+        built, _ = _built(parts["train"], run.settings, devices, run if begun else None)
+        return _carried_out(run, built, parts, devices, say or _to_stderr, resumed=begun)
 
 
 @contextmanager
@@ -198,10 +202,9 @@ def _start(settings: TrainSettings) -> Any:
 
 
 def _carried_out(
-    folder: Path,
+    run: Run,
     model: Any,
     parts: Mapping[str, FrameWindowDataset],
-    settings: TrainSettings,
     devices: Any,
     say: Say,
     *,
@@ -209,18 +212,18 @@ def _carried_out(
 ) -> TrainReport:
     from framewin.forecast.fitting import Fit
 
-    fit = Fit(model, parts, folder, settings, devices, say)
+    fit = Fit(model, parts, run.folder, run.settings, devices, say)
     if resumed:
         fit.resume()
     else:
-        _say_what_begins(model, parts, settings, devices, say)
+        _say_what_begins(model, parts, run.settings, devices, say)
         fit.begin()
         if model.trainable_variables:
             fit.say_waiting()
     if model.trainable_variables:
         fit.train()
     devices.meet()
-    return _finished(load_run(folder), parts, fit.progress, writes=devices.worker == 0)
+    return _finished(run, parts, fit.progress, writes=devices.worker == 0)
 
 
 def _finished(
@@ -266,7 +269,7 @@ def _built(
     dataset: FrameWindowDataset, settings: TrainSettings, devices: Any, run: Run | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """The model, within the strategy of the devices, and its name and options."""
-    from framewin.models import MODELS, all_options, build_model
+    from framewin.models import all_options, build_model
 
     if run is not None:
         with devices.strategy.scope():

@@ -44,6 +44,7 @@ def build_model(
     *,
     mixed_precision: bool = False,
     run: Path | None = None,
+    asked: bool = False,
 ) -> Any:
     """A model by its name.
 
@@ -57,6 +58,7 @@ def build_model(
         options: Further keyword arguments of the builder.
         mixed_precision: Compute in bfloat16, with weights and output in float32.
         run: The folder of the run that says all this, from which nothing is imported.
+        asked: Whether the user named the model, not only that run; see `own.imported`.
 
     Raises:
         ValueError: No such name, or options out of range.
@@ -65,7 +67,7 @@ def build_model(
     """
     check_model_name(name)
     with _precision(mixed_precision):
-        return _built(name, input_frames, predict_frames, frame_format, options, run)
+        return _built(name, input_frames, predict_frames, frame_format, options, run, asked)
 
 
 def _built(
@@ -75,6 +77,7 @@ def _built(
     frame_format: FrameFormat,
     options: Mapping[str, Any],
     run: Path | None,
+    asked: bool,
 ) -> Any:
     if name in MODELS:
         builder = globals()[MODELS[name].builder]
@@ -82,7 +85,7 @@ def _built(
         if unknown:
             raise ValueError(f"the model {name} has no option {unknown[0]!r}")
         return builder(input_frames, predict_frames, frame_format, **options)
-    build = imported(name, run)
+    build = imported(name, run, asked=asked)
     try:
         model = build(input_frames, predict_frames, frame_format, **options)
     except Exception as exc:

@@ -14,17 +14,22 @@ from typing import Any
 from framewin.errors import TrainingError
 from framewin.schema import FrameFormat
 
+DECLARED = "FRAMEWIN_BUILDERS"
+"""Names the functions of a module that a run may name, in a list or tuple of that module."""
 
-def imported(name: str, run: Path | None = None) -> Any:
+
+def imported(name: str, run: Path | None = None, *, asked: bool = False) -> Any:
     """The function that `package.module:build` names.
 
     Args:
         name: The module may lie in the current folder.
         run: The folder of the run that names it, which may be a stranger's: nothing in it is
             imported, and the file that is imported is said on stderr.
+        asked: Whether the user named it, too; otherwise the module must declare the function.
 
     Raises:
-        TrainingError: The module lies in the run folder, cannot be imported, or lacks the function.
+        TrainingError: The module lies in the run folder, cannot be imported, lacks the function or
+            does not declare it.
     """
     module, _, function = name.partition(":")
     # As with `python -m`: a module of the user's project need not be installed.
@@ -32,24 +37,36 @@ def imported(name: str, run: Path | None = None) -> Any:
     if str(here) not in sys.path and not (run and _lies_in(here, run)):
         sys.path.append(str(here))
     try:
-        with _kept_out(run, module):
-            found = getattr(importlib.import_module(module), function, None)
+        with _kept_out(run, name, asked):
+            loaded = importlib.import_module(module)
     except TrainingError:
         raise
     except Exception as exc:
         raise TrainingError(f"{module} cannot be imported: {type(exc).__name__}: {exc}") from exc
+    found = getattr(loaded, function, None)
     if not callable(found):
         raise TrainingError(f"{module} has no function {function}")
+    if run is not None and not asked and function not in getattr(loaded, DECLARED, ()):
+        raise _undeclared(run, name)
     return found
 
 
+def _undeclared(run: Path, name: str) -> TrainingError:
+    """Any function of Python could be named, such as one that runs a program."""
+    module, _, function = name.partition(":")
+    return TrainingError(
+        f"{run} names the model {name}, which {module} does not declare; if you trust it, give "
+        f'--model {name}, or write {DECLARED} = ["{function}"] into {module}'
+    )
+
+
 @contextmanager
-def _kept_out(run: Path | None, module: str) -> Iterator[None]:
+def _kept_out(run: Path | None, name: str, asked: bool) -> Iterator[None]:
     """Imports in the block come from anywhere but the run folder."""
     if run is None:
         yield
         return
-    guard = _Guard(run, module)
+    guard = _Guard(run, name, asked)
     sys.meta_path.insert(0, guard)
     try:
         yield
@@ -58,10 +75,11 @@ def _kept_out(run: Path | None, module: str) -> Iterator[None]:
 
 
 class _Guard:
-    """Finds modules as the other finders do, and refuses those of a folder before they run."""
+    """Finds modules as the other finders do, and refuses those of a folder before they run, and
+    the one that is named unless it declares functions that build models."""
 
-    def __init__(self, run: Path, module: str) -> None:
-        self._run, self._module = run, module
+    def __init__(self, run: Path, name: str, asked: bool) -> None:
+        self._run, self._name, self._asked = run, name, asked
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -81,7 +99,10 @@ class _Guard:
                 f"{spec.origin} lies in the run folder, whose code is not run; if you trust it, "
                 "move it to your project"
             )
-        if spec.name == self._module:
+        if spec.name == self._name.partition(":")[0]:
+            source = getattr(spec.loader, "get_source", lambda name: None)(spec.name)
+            if not self._asked and DECLARED not in (source or ""):
+                raise _undeclared(self._run, self._name)
             print(f"{self._run} names the model {spec.name}: {spec.origin}", file=sys.stderr)
 
 
