@@ -9,7 +9,8 @@ left out of every score.
     mse_sum              squared differences summed over each frame, mean of the frames
     mae, rmse            mean of absolute differences, root of mse_pixel
     psnr_of_mean_mse     one ratio, of the mean squared error of all frames
-    psnr_frame_mean      mean of the frames' ratios: higher, as the logarithm is concave
+    psnr_frame_mean      mean of the frames' ratios, each at most 100 dB: mostly higher, as the
+                         logarithm is concave
     ssim                 structural similarity
     csi, pod, far        hits and misses of values at or above a threshold
     fss                  the same, forgiving displacements within a neighbourhood
@@ -47,6 +48,8 @@ SSIM_WINDOW = 11
 """Pixels of the Gaussian window, along each axis."""
 SSIM_SIGMA = 1.5
 """Pixels."""
+PSNR_LIMIT = 100.0
+"""Most dB of a frame in `psnr_frame_mean`: differences beyond are of numbers, not of pictures."""
 FSS_WINDOW = 5
 """Pixels of the neighbourhood of `fss`, along each axis, unless another is given."""
 BOOTSTRAP_DRAWS = 2000
@@ -180,13 +183,14 @@ def psnr_frame_mean(
     """Mean of the peak signal-to-noise ratios of the single frames.
 
     The convention of the OpenSTL benchmark and of most video papers. The ratio of a frame that
-    is forecast perfectly, such as an all-black one, is infinite: it is left out of the mean, so
-    that one such frame does not hide all others.
+    is forecast perfectly, such as an all-black one, is infinite: each ratio counts as 100 dB at
+    most, so that one such frame does not hide all others, and every forecast is averaged over
+    the same frames.
 
     Args and shapes as in `psnr_of_mean_mse`.
 
     Returns:
-        dB; infinite where all frames are perfect, NaN where no value is valid.
+        dB, 100 where all frames are perfect; NaN where no value is valid.
 
     Raises:
         ValueError: `data_range` is not above 0.
@@ -195,7 +199,9 @@ def psnr_frame_mean(
     error, _ = _errors(truth, forecast, valid)
     counts = _valid_per_frame(error, valid)
     squared = np.square(error).sum(axis=(-3, -2, -1))
-    return _frame_mean(*_frame_ratios(squared, counts, data_range))
+    ratios, _ = _frame_ratios(squared, counts, data_range)
+    known = ratios[~np.isnan(ratios)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def ssim(
@@ -436,9 +442,9 @@ class Scores:
     mse_sum: float
     """Squared error summed over each frame, mean of the frames."""
     psnr_frame_mean: float
-    """Mean of the frames' ratios but for perfect frames, dB; infinite where all are perfect."""
+    """Mean of the frames' ratios, each 100 dB at most."""
     perfect_frames: int
-    """Frames without any error, whose ratio is infinite."""
+    """Frames without any error, whose ratio counts as 100 dB."""
     frames: int
     """Frames with a valid value."""
     ssim: float | None = None
@@ -455,9 +461,10 @@ class Scores:
         """Root of `mse`, unit scale."""
         return math.sqrt(self.mse)
 
-    def skill(self, baseline: Scores) -> float:
-        """Share of the baseline's mean squared error that is gone: 1 perfect, 0 no better."""
-        return 1 - self.mse / baseline.mse if baseline.mse else 0.0
+    def skill(self, baseline: Scores) -> float | None:
+        """Share of the baseline's mean squared error that is gone: 1 perfect, 0 no better; None
+        where the baseline is perfect."""
+        return 1 - self.mse / baseline.mse if baseline.mse else None
 
     def as_json(self) -> dict[str, Any]:
         """All scores by name; null where undefined, and `"infinity"`, which JSON has not."""
@@ -585,7 +592,7 @@ class ScoreSums:
             psnr_of_mean_mse=_decibel(mse, self.data_range),
             mse_per_lead_time=tuple(leads.tolist()),
             mse_sum=_ratio(sums["squared"], sums["frames"]),
-            psnr_frame_mean=_mean_ratio(sums["ratios"], sums["frames"], sums["perfect"]),
+            psnr_frame_mean=_ratio(sums["ratios"], sums["frames"]),
             perfect_frames=int(sums["perfect"]),
             frames=int(sums["frames"]),
             ssim=_defined(_ratio(sums["ssim"], sums["ssim frames"])) if self.with_ssim else None,
@@ -602,6 +609,19 @@ class ScoreSums:
             far=_defined(far(counts)),
             fss=_defined(1 - _ratio(error, reference)),
         )
+
+
+def score_text(value: float | None, digits: int | None = None) -> str:
+    """A score to print: with so many decimals, or else with four significant digits.
+
+    >>> score_text(0.0123456), score_text(0.00000123456), score_text(204.8), score_text(17.5, 2)
+    ('0.01235', '1.235e-06', '204.8', '17.50')
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
 
 
 def _errors(
@@ -627,25 +647,12 @@ def _valid_per_frame(error: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
 def _frame_ratios(
     squared: np.ndarray, counts: np.ndarray, data_range: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The frames' PSNR, NaN of empty and perfect ones, and which are perfect."""
+    """The frames' PSNR, at most `PSNR_LIMIT`, NaN of empty ones, and which are perfect."""
     perfect = (squared == 0) & (counts > 0)
     known = (counts > 0) & ~perfect
     mean = np.divide(squared, counts, out=np.ones(squared.shape), where=known)
-    ratios = np.where(known, 10 * np.log10(data_range**2 / mean), np.nan)
-    return ratios, perfect
-
-
-def _frame_mean(ratios: np.ndarray, perfect: np.ndarray) -> float:
-    best = int(np.count_nonzero(perfect))
-    known = int(np.count_nonzero(~np.isnan(ratios))) + best
-    return _mean_ratio(float(np.nansum(ratios)), known, best)
-
-
-def _mean_ratio(total: float, frames: float, perfect: float) -> float:
-    """Mean of the ratios of the frames that are not perfect."""
-    if perfect and perfect == frames:
-        return math.inf
-    return _ratio(total, frames - perfect)
+    ratios = np.where(known, 20 * math.log10(data_range) - 10 * np.log10(mean), np.nan)
+    return np.where(perfect, PSNR_LIMIT, np.minimum(ratios, PSNR_LIMIT)), perfect
 
 
 def _decibel(mse: float, data_range: float) -> float:

@@ -24,7 +24,9 @@ from PIL import Image
 import framewin
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert, evaluate
 from framewin.cli import main
+from framewin.forecast.report import text_tables
 from framewin.forecast.runs import Run, load_run
+from framewin.forecast.validation import examples_of
 from framewin.stores.durable import MARKER
 from tests.conftest import MakeClips, import_or_skip
 from tests.runs import make_run
@@ -296,9 +298,26 @@ def test_a_perfect_forecast(tmp_path: Path, make_store: MakeClips) -> None:
     report = evaluate(folder, thresholds=(1,))
     assert report.skill.value is None
     total = json.loads((report.out / "metrics.json").read_text())["scores"]["model"]["total"]
-    assert total["psnr_frame_mean"] == total["psnr_of_mean_mse"] == "infinity"
+    assert (total["psnr_frame_mean"], total["psnr_of_mean_mse"]) == (100, "infinity")
+    assert total["perfect_frames"] == total["frames"] == 2 * report.windows
+    [table, *_] = text_tables(report)
+    assert table[0][6] == "perfect frames"
+    assert {row[6] for row in table[1:]} == {str(2 * report.windows)}
     assert (total["mse_pixel"], total["ssim"]) == (0, 1)
     assert total["thresholds"][0]["csi"] is None
+
+
+def test_forecasts_of_no_data_are_not_drawn(make_store: MakeClips, tmp_path: Path) -> None:
+    """Regression: pictures showed what the model made of no data."""
+    store = make_store(CLIPS, shape=SHAPE, converted={"nodata": 7})
+    dataset = FrameWindowDataset(store, input_frames=3, predict_frames=2)
+    inputs, targets = dataset.batch(range(len(dataset)))
+    found = examples_of(Fake(darker), dataset, range(len(dataset)))
+    missing = np.broadcast_to(inputs[:, -1:] == 7, targets.shape)
+    assert missing.any()
+    assert np.array_equal(np.isnan([each.forecast for each in found]), missing)
+    assert np.array_equal(np.isnan([each.truth for each in found]), targets == 7)
+    assert np.array_equal(np.isnan([each.inputs for each in found]), inputs == 7)
 
 
 def test_pixels_without_data_are_left_out(make_store: MakeClips, tmp_path: Path) -> None:

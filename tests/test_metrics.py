@@ -45,11 +45,11 @@ def test_uint8_frames_do_not_wrap() -> None:
 
 
 def test_a_perfect_forecast() -> None:
-    """No error, and an infinite ratio instead of a division by zero."""
+    """No error, an infinite ratio instead of a division by zero, and no skill against itself."""
     truth = np.zeros((1, 2, 2, 2, 1))
     scores = scored(truth, truth)
     assert (scores.mse, scores.mae, scores.psnr_of_mean_mse) == (0, 0, math.inf)
-    assert scores.skill(scores) == 0
+    assert scores.skill(scores) is None
 
 
 def test_skill_is_the_share_of_error_removed() -> None:
@@ -127,15 +127,21 @@ def test_the_data_range_is_stated_and_never_guessed() -> None:
 
 
 def test_perfect_frames_do_not_hide_the_others() -> None:
-    """An all-black frame forecast as black has an infinite ratio: it is counted, not averaged."""
+    """Regression: they were left out of each forecast's own mean, so that the worse one of two led.
+
+    Each counts as 100 dB, as does a difference that no picture shows.
+    """
     truth = np.zeros((1, 3, 4, 4, 1))
     forecast = truth.copy()
     forecast[0, 1] = 0.1
-    assert metrics.psnr_frame_mean(truth, forecast, data_range=1) == pytest.approx(20)
-    assert metrics.psnr_frame_mean(truth, truth, data_range=1) == math.inf
+    assert metrics.psnr_frame_mean(truth, forecast, data_range=1) == pytest.approx(220 / 3)
+    assert metrics.psnr_frame_mean(truth, truth, data_range=1) == 100
+    assert metrics.psnr_frame_mean(truth, truth + 1e-7, data_range=1) == 100
+    worse = truth + 0.01
+    assert metrics.psnr_frame_mean(truth, worse, data_range=1) == pytest.approx(40)
     scores = scored(truth, forecast)
     assert (scores.perfect_frames, scores.frames) == (2, 3)
-    assert scores.psnr_frame_mean == pytest.approx(20)
+    assert scores.psnr_frame_mean == pytest.approx(220 / 3)
     assert scored(truth, truth).as_json()["psnr_of_mean_mse"] == "infinity"
 
 

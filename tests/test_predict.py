@@ -231,7 +231,7 @@ def test_videos_hold_inputs_and_forecasts(run: Path, store: Path, tmp_path: Path
 
 
 def test_floats_go_to_a_store(tmp_path: Path) -> None:
-    """PNG cannot hold them; NaN among the inputs is 0, as in training."""
+    """PNG cannot hold them; a model sees 0 for NaN, as in training, and its forecast is NaN."""
     frames = np.random.default_rng(0).uniform(5, 9, (10, 12, 12)).astype("float32")
     frames[:, 0, 0] = np.nan
     (tmp_path / "arrays").mkdir()
@@ -244,7 +244,37 @@ def test_floats_go_to_a_store(tmp_path: Path) -> None:
         predict(run, tmp_path / "rain.zarr", out=tmp_path / "out")
     predict(run, tmp_path / "rain.zarr", out=tmp_path / "out.zarr")
     found = open_store(tmp_path / "out.zarr").frames.take(np.arange(1))[0, ..., 0]
-    assert np.array_equal(found, np.nan_to_num(frames[-1]))
+    assert np.array_equal(found, frames[-1], equal_nan=True)
+
+
+def test_no_data_stays_no_data(tmp_path: Path) -> None:
+    """Regression: forecasts had values where the last input has none, also those that were fed
+    back, and now and then the value of no data where there was data."""
+    frames = np.full((9, 12, 12, 1), 100, np.uint8)
+    # A corner that never has data, and a pixel that had some until the last frame.
+    frames[:, :3, :4] = frames[-1, 5, 5] = 255
+    write_frames(tmp_path / "radar" / "a", {f"{n}.png": f for n, f in enumerate(frames)})
+    write_frames(tmp_path / "radar" / "b", {f"{n}.png": f for n, f in enumerate(frames)})
+    convert(tmp_path / "radar", tmp_path / "radar.zarr", nodata=255)
+    shares = {"train": 0.5, "validation": 0.5}
+    folder = make_run(tmp_path / "run", tmp_path / "radar.zarr", shares)
+    seen: list[np.ndarray] = []
+
+    def full(inputs: np.ndarray) -> np.ndarray:
+        seen.append(inputs)
+        return np.ones((len(inputs), 2, 12, 12, 1))
+
+    report = predict(with_model(folder, Fake(full)), tmp_path / "radar.zarr",
+                     out=tmp_path / "out", horizon=4)  # fmt: skip
+    assert (report.frames, len(seen)) == (8, 2)
+    missing = frames[-1, ..., 0] == 255
+    for path in (tmp_path / "out").rglob("*.png"):
+        assert np.array_equal(read_png(path), np.where(missing, 255, 254))
+    assert np.array_equal(seen[1][0, -1, ..., 0] * 255, np.where(missing, 255, 254))
+    predict(folder, tmp_path / "radar.zarr", out=tmp_path / "out.zarr")
+    made = open_store(tmp_path / "out.zarr")
+    assert made.meta.nodata == 255
+    assert np.array_equal(made.frames.take(np.arange(1))[0], frames[-1])
 
 
 def test_refusals(

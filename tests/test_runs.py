@@ -100,11 +100,10 @@ def test_a_longer_horizon_is_rolled_out(finished: Path) -> None:
 def test_a_gap_cannot_be_rolled_over() -> None:
     """Frames after a gap are not the inputs of the next forecast."""
     from framewin.forecast.rollout import Forecaster
-    from framewin.schema import FrameFormat
 
     message = "a horizon of 3 frames cannot follow from a model of 2 with a lead gap of 1"
     with pytest.raises(TrainingError, match=message):
-        Forecaster(None, 3, FrameFormat(4, 4, 1, "uint8"), output_frames=2, lead_gap=1)
+        Forecaster(None, 3, output_frames=2, lead_gap=1)
 
 
 def test_another_store_has_no_split(finished: Path, tmp_path: Path) -> None:

@@ -143,31 +143,36 @@ def _base(
 
 def _print_training(report: TrainReport) -> None:
     from framewin.forecast import train as files
+    from framewin.metrics import score_text
 
     evaluation = report.evaluation
     print()
     print(f"{evaluation.windows} {report.part} windows, {'model':>15} {'last frame':>12}")
     for label, name, digits in (
-        ("MSE, unit scale", "mse", 5),
-        ("MAE, unit scale", "mae", 5),
+        ("MSE, unit scale", "mse", None),
+        ("MAE, unit scale", "mae", None),
         ("PSNR of mean MSE, dB", "psnr_of_mean_mse", 2),
     ):
         values = (getattr(scores, name) for scores in (evaluation.model, evaluation.last_frame))
-        model, last_frame = (f"{value:.{digits}f}" for value in values)
+        model, last_frame = (score_text(value, digits) for value in values)
         print(f"{label:24} {model:>15} {last_frame:>12}")
     leads = zip(
         evaluation.model.mse_per_lead_time, evaluation.last_frame.mse_per_lead_time, strict=True
     )
     for lead, (model_mse, last_mse) in enumerate(leads, start=report.lead_gap + 1):
-        print(f"{f'  MSE of frame +{lead}':24} {model_mse:15.5f} {last_mse:12.5f}")
+        model, last_frame = score_text(model_mse), score_text(last_mse)
+        print(f"{f'  MSE of frame +{lead}':24} {model:>15} {last_frame:>12}")
     print()
+    skill = "undefined, the last frame is perfect"
+    if evaluation.skill is not None:
+        skill = f"{evaluation.skill:.1%} of the last frame's MSE removed"
     windows = ", ".join(f"{count} {name}" for name, count in report.windows.items())
     kept = f"epoch {report.best_epoch} of {report.epochs}"
     if report.best_epoch == 0:
         kept = f"none of {report.epochs} epochs beat the untrained model, which was kept"
     print_rows(
         [
-            ("skill", f"{evaluation.skill:.1%} of the last frame's MSE removed"),
+            ("skill", skill),
             ("windows", f"{windows}; {report.split}"),
             ("model", f"{report.model}; {report.parameters:,} weights"),
             ("kept", kept),

@@ -231,7 +231,7 @@ def evaluate(
     training = _training(run) if data_range is None else None
     used_range = data_range_of(dataset.frame_format, training, data_range)
     baselines, notes = _baselines(dataset, label)
-    model = run.forecaster(horizon)
+    model = run.forecaster(horizon, nodata=dataset.nodata)
     scored = score_windows(
         model,
         dataset,

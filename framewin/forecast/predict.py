@@ -15,10 +15,8 @@ from framewin.errors import SourceError, StoreError, TrainingError
 from framewin.forecast.figures import Example, marked, picture_maker
 from framewin.forecast.frames_in_turn import FramesInTurn, input_windows, open_frames
 from framewin.forecast.playback import VIDEO_SUFFIXES, true_pace, write_video
-from framewin.forecast.rollout import stored
 from framewin.forecast.runs import Run, load_run
-from framewin.forecast.scoring import forecast, without_nan
-from framewin.metrics import to_unit
+from framewin.forecast.scoring import as_stored, forecast, shown_values
 from framewin.optional import require
 from framewin.remote import refuse_url
 from framewin.schema import TIME_UNITS, ClipTable, Int64Array, Progress, StoreMeta
@@ -215,19 +213,20 @@ def _forecasts(
     progress: Progress | None,
 ) -> Iterator[_Forecast]:
     """All forecasts, computed in batches as they are asked for."""
-    model = run.forecaster(horizon)
+    nodata = frames.meta.nodata
+    model = run.forecaster(horizon, nodata=nodata)
     windows = input_windows(frames, task.starts, task.offsets)
     done = 0
     while batch := list(islice(windows, batch_size)):
         inputs = np.stack(batch)
-        predicted = forecast(model, without_nan(inputs))
+        predicted = forecast(model, inputs)
         lost = ~np.isfinite(predicted).all(axis=(1, 2, 3, 4))
         if lost.any():
             raise TrainingError(
                 f"the forecast for {task.names[done + int(np.argmax(lost))]} is not a number; "
                 "train again with a lower learning rate"
             )
-        for seen, made in zip(inputs, stored(predicted, run.frame_format.dtype), strict=True):
+        for seen, made in zip(inputs, as_stored(predicted, inputs, nodata), strict=True):
             yield _Forecast(seen, made)
         done += len(batch)
         if progress is not None:
@@ -289,13 +288,15 @@ def _write_video(
 ) -> None:
     step = task.step // task.clips.step
     pace = true_pace(task.clips, meta.conversion, step)
-    write_video(site.store, _pictures(made), pace.seconds, suffix=site.dest.suffix.lower())
+    write_video(
+        site.store, _pictures(made, meta.nodata), pace.seconds, suffix=site.dest.suffix.lower()
+    )
 
 
-def _pictures(made: Iterator[_Forecast]) -> Iterator[np.ndarray]:
+def _pictures(made: Iterator[_Forecast], nodata: float | None) -> Iterator[np.ndarray]:
     """Inputs, then forecast frames with a line under them."""
     for each in made:
-        inputs, frames = to_unit(each.inputs), to_unit(each.frames)
+        inputs, frames = (shown_values(part, nodata) for part in (each.inputs, each.frames))
         show = picture_maker(Example("", inputs, frames, frames), full_size=True)
         yield from (show(frame) for frame in inputs)
         yield from (marked(show(frame)) for frame in frames)

@@ -14,6 +14,7 @@ import framewin
 from framewin.forecast import charts
 from framewin.forecast.evaluate import Shown, score_charts, title_of_predictor
 from framewin.forecast.scoring import MODEL
+from framewin.metrics import score_text
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport
@@ -78,15 +79,16 @@ footer { margin-top: 36px; font-size: 13px; color: var(--muted); }
 """
 
 COLUMNS = (
-    ("MSE", "mse_pixel", 5, "least"),
-    ("MSE sum", "mse_sum", 2, "least"),
-    ("MAE", "mae", 5, "least"),
-    ("RMSE", "rmse", 5, "least"),
+    ("MSE", "mse_pixel", None, "least"),
+    ("MSE sum", "mse_sum", None, "least"),
+    ("MAE", "mae", None, "least"),
+    ("RMSE", "rmse", None, "least"),
     ("PSNR of frames", "psnr_frame_mean", 2, "greatest"),
+    ("perfect frames", "perfect_frames", 0, "greatest"),
     ("PSNR of mean MSE", "psnr_of_mean_mse", 2, "greatest"),
     ("SSIM", "ssim", 4, "greatest"),
 )
-"""Head, score, digits, and which is best."""
+"""Head, score, decimals (None: significant digits), and which is best."""
 THRESHOLD_COLUMNS = (
     ("CSI", "greatest"),
     ("POD", "greatest"),
@@ -97,8 +99,8 @@ DEFINITIONS = (
     ("MSE", "mean squared error per pixel and channel, frames scaled to 0..1 (mse_pixel)"),
     ("MSE sum", "squared error summed over a frame, mean of frames, as in the OpenSTL tables of "
      "Moving MNIST (mse_sum)"),
-    ("PSNR of frames", "mean of the frames' ratios, without perfect frames, whose ratio is "
-     "infinite (psnr_frame_mean)"),
+    ("PSNR of frames", "mean of the frames' ratios, each at most 100 dB, which perfect frames "
+     "have (psnr_frame_mean)"),
     ("PSNR of mean MSE", "one ratio, of the mean squared error of all frames (psnr_of_mean_mse)"),
     ("SSIM", "Wang et al. 2004, Gaussian window of 11 pixels, sigma 1.5"),
     ("CSI, POD, FAR", "hits / (hits + misses + false alarms), hits / (hits + misses), false "
@@ -145,10 +147,9 @@ def text_tables(report: EvaluationReport) -> list[list[list[str]]]:
 
 def lead_table(report: EvaluationReport) -> list[list[str]]:
     """The mean squared error of each lead time: a head, then a row for each predictor."""
-    digits = COLUMNS[0][2]
     heads = ["MSE by lead time", *(f"+{lead}" for lead in report.leads)]
     rows = [
-        [title_of_predictor(name), *(_number(scores.mse, digits) for scores in leads)]
+        [title_of_predictor(name), *(score_text(scores.mse) for scores in leads)]
         for name, leads in report.per_lead_time.items()
     ]
     return [heads, *rows]
@@ -162,14 +163,14 @@ def _head(report: EvaluationReport) -> list[str]:
     cards = [
         ("skill against persistence", "undefined" if skill.value is None else f"{skill.value:.1%}",
          f"{interval}, over {skill.groups} {skill.of}"),
-        ("MSE per pixel", _number(model.mse, 5),
-         f"persistence {_number(report.total['persistence'].mse, 5)}"),
-        ("PSNR, mean of frames", f"{_number(model.psnr_frame_mean, 2)} dB",
-         f"of the mean MSE {_number(model.psnr_of_mean_mse, 2)} dB"),
+        ("MSE per pixel", score_text(model.mse),
+         f"persistence {score_text(report.total['persistence'].mse)}"),
+        ("PSNR, mean of frames", f"{score_text(model.psnr_frame_mean, 2)} dB",
+         f"of the mean MSE {score_text(model.psnr_of_mean_mse, 2)} dB"),
     ]  # fmt: skip
     if model.ssim is not None:
         other = report.total["persistence"].ssim
-        cards.append(("SSIM", _number(model.ssim, 4), f"persistence {_number(other, 4)}"))
+        cards.append(("SSIM", score_text(model.ssim, 4), f"persistence {score_text(other, 4)}"))
     return [
         f"<h1>{html.escape(_name(report))}</h1>",
         f'<p class="muted">{html.escape(_what(report))}</p>',
@@ -242,7 +243,8 @@ def _tables(report: EvaluationReport) -> list[_Table]:
     columns: list[list[_Cell]] = []
     for head, name, digits, best in COLUMNS:
         values = [getattr(scores, name) for scores in report.total.values()]
-        if any(value is not None for value in values):
+        # Of most frames there is nothing to say.
+        if any(value is not None for value in values) and (name != "perfect_frames" or any(values)):
             heads.append(head)
             columns.append(_column(values, digits, best))
     found = [_table(report, "Scores", heads, columns)]
@@ -265,13 +267,13 @@ def _table(
     return title, heads, list(zip(names, cells, strict=True))
 
 
-def _column(values: Sequence[float | None], digits: int, best: str) -> list[_Cell]:
-    texts = [_number(value, digits) for value in values]
+def _column(values: Sequence[float | None], digits: int | None, best: str) -> list[_Cell]:
+    texts = [score_text(value, digits) for value in values]
     known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:
         return [(text, False) for text in texts]
     # What reads the same is the same.
-    top = _number(min(known) if best == "least" else max(known), digits)
+    top = score_text(min(known) if best == "least" else max(known), digits)
     return [(text, text == top) for text in texts]
 
 
@@ -297,7 +299,7 @@ def _forecasts(report: EvaluationReport, shown: Sequence[Shown], folder: Path) -
         f"orange line; {html.escape(report.pace.gif_note)}.</p>",
     ]
     for each in shown:
-        name = html.escape(f"{each.name}: {each.title}, MSE {_number(each.mse, 5)}")
+        name = html.escape(f"{each.name}: {each.title}, MSE {score_text(each.mse)}")
         lines += [
             f'<div class="card forecast"><h3>{name}</h3><div class="pictures">',
             _image(folder / f"{each.name}.gif", f"{each.name} forecast, moving", "gif"),
@@ -344,9 +346,3 @@ def _row(kind: str, texts: Sequence[str], around: str | None = None) -> str:
     cells = "".join(f"<{kind}>{html.escape(text)}</{kind}>" for text in texts)
     row = f"<tr>{cells}</tr>"
     return f"<{around}>{row}</{around}>" if around else row
-
-
-def _number(value: float | None, digits: int) -> str:
-    if value is None or math.isnan(value):
-        return "-"
-    return "infinite" if math.isinf(value) else f"{value:.{digits}f}"

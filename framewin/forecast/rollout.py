@@ -7,36 +7,35 @@ from typing import Any
 import numpy as np
 
 from framewin.errors import TrainingError
-from framewin.metrics import FULL_SCALE
-from framewin.schema import FrameFormat
+from framewin.forecast.scoring import as_stored, without_nan
 
 
 class Forecaster:
     """A model that forecasts `horizon` frames, with the method that evaluation calls.
 
     A model that gives fewer frames sees its own last ones as inputs for the next ones, rounded
-    to the stored dtype. Of a next-frame model, whose output k follows input k, only the last
-    output is new.
+    to the stored dtype; where the last input has no data, they have none, either. Of a next-frame
+    model, whose output k follows input k, only the last output is new.
     """
 
     def __init__(
         self,
         model: Any,
         horizon: int,
-        frame_format: FrameFormat,
         *,
         output_frames: int,
         next_frame: bool = False,
         lead_gap: int = 0,
+        nodata: float | None = None,
     ) -> None:
         """Wrap a model.
 
         Args:
             model: From stored frames (B, T_in, H, W, C) to unit scale (B, T_out, H, W, C).
             horizon: Frames to forecast, at least 1.
-            frame_format: Of the stored frames.
             output_frames: T_out.
             next_frame: Whether output k is the frame after input k.
+            nodata: Pixel value that stands for no data.
             lead_gap: Frames between the last input and the first forecast that the model skips.
 
         Raises:
@@ -53,7 +52,7 @@ class Forecaster:
                 f"lead gap of {lead_gap}: its forecasts do not join its inputs"
             )
         self.model, self.horizon, self.next_frame = model, horizon, next_frame
-        self.frame_format = frame_format
+        self.nodata = nodata
 
     def predict_on_batch(self, inputs: np.ndarray) -> np.ndarray:
         """Forecasts of a batch.
@@ -62,28 +61,21 @@ class Forecaster:
             inputs: Stored dtype, (B, T_in, H, W, C).
 
         Returns:
-            float32, (B, horizon, H, W, C), in unit scale.
+            float32, (B, horizon, H, W, C), in unit scale, also where the last input has no data;
+            see `framewin.forecast.scoring.as_stored`.
         """
-        seen, forecasts, done = inputs, [], 0
+        seen, forecasts, done = without_nan(inputs), [], 0
         while done < self.horizon:
             made = np.asarray(self.model.predict_on_batch(seen), np.float32)
             made = made[:, -1:] if self.next_frame else made
             forecasts.append(made)
             done += made.shape[1]
             if done < self.horizon:
-                joined = np.concatenate([seen, stored(made, self.frame_format.dtype)], axis=1)
+                own = without_nan(as_stored(made, inputs, self.nodata))
+                joined = np.concatenate([seen, own], axis=1)
                 seen = joined[:, -inputs.shape[1] :]
         return np.concatenate(forecasts, axis=1)[:, : self.horizon]
 
     def count_params(self) -> int:
         """Weights of the model."""
         return int(self.model.count_params())
-
-
-def stored(frames: np.ndarray, dtype: str) -> np.ndarray:
-    """Frames of unit scale in a stored dtype, integers clipped to it and rounded; any shape."""
-    if np.dtype(dtype).kind == "f":
-        return frames.astype(dtype)
-    limits = np.iinfo(dtype)
-    values = np.rint(frames.astype(np.float64) * FULL_SCALE[dtype])
-    return np.clip(values, limits.min, limits.max).astype(dtype)

@@ -139,22 +139,23 @@ class Run:
                 f"has more than {least:,}"
             )
 
-    def forecaster(self, horizon: int | None = None) -> Any:
+    def forecaster(self, horizon: int | None = None, *, nodata: float | None = None) -> Any:
         """The model as something with `predict_on_batch`, for any number of frames ahead.
 
         Args:
             horizon: Frames to forecast, as many as it was trained for by default; see
                 `framewin.forecast.rollout.Forecaster`.
+            nodata: Pixel value of the inputs that stands for no data.
         """
         from framewin.forecast.rollout import Forecaster
 
         return Forecaster(
             self.model,
             horizon or self.settings.predict_frames,
-            self.frame_format,
             output_frames=self.settings.output_frames,
             next_frame=self.settings.next_frame,
             lead_gap=self.settings.lead_gap,
+            nodata=nodata,
         )
 
     def dataset(

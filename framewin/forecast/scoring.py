@@ -114,8 +114,12 @@ def dtype_limits(dtype: str, otherwise: Limits) -> Limits:
 
 
 def forecast(model: Any, inputs: np.ndarray) -> np.ndarray:
-    """A batch of forecasts in unit scale, (B, T_out, H, W, C); of integers clipped to the dtype."""
-    predicted: np.ndarray = np.asarray(model.predict_on_batch(inputs))
+    """A batch of forecasts in unit scale, (B, T_out, H, W, C); of integers clipped to the dtype.
+
+    Where inputs are NaN, a model that is no `Forecaster` sees 0, as in training.
+    """
+    given = inputs if hasattr(model, "horizon") else without_nan(inputs)
+    predicted: np.ndarray = np.asarray(model.predict_on_batch(given))
     return predicted.clip(*dtype_limits(inputs.dtype.name, (-math.inf, math.inf)))
 
 
@@ -197,7 +201,7 @@ def model_forecast(
     Raises:
         TrainingError: One of them is not a number.
     """
-    predicted = forecast(model, without_nan(inputs))
+    predicted = forecast(model, inputs)
     lost = ~np.isfinite(predicted).all(axis=(1, 2, 3, 4))
     if lost.any():
         where = dataset.window(int(windows[np.argmax(lost)]))
@@ -213,6 +217,43 @@ def without_nan(inputs: np.ndarray) -> np.ndarray:
     if inputs.dtype.kind == "f":
         return np.where(np.isnan(inputs), inputs.dtype.type(0), inputs)
     return inputs
+
+
+def as_stored(predicted: np.ndarray, inputs: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Forecasts in the stored dtype: no data where the last input has none, and nowhere else.
+
+    Args:
+        predicted: Unit scale, (B, T_out, H, W, C).
+        inputs: Stored dtype, (B, T_in, H, W, C).
+        nodata: Pixel value that stands for no data.
+
+    Returns:
+        The dtype of `inputs`, (B, T_out, H, W, C).
+    """
+    frames = stored(predicted, inputs.dtype.name)
+    if nodata is not None and inputs.dtype.kind != "f":
+        # A forecast that happens to be that value would be read as no data.
+        taken, limit = inputs.dtype.type(nodata), np.iinfo(inputs.dtype).max
+        frames[frames == taken] = taken - 1 if nodata == limit else taken + 1
+    missing = missing_of(inputs[:, -1:], nodata)
+    return frames if missing is None else np.where(missing, inputs[:, -1:], frames)
+
+
+def shown_values(frames: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Stored frames in unit scale, NaN where there is no data; any shape."""
+    values, missing = to_unit(frames), missing_of(frames, nodata)
+    if missing is not None:
+        values[missing] = np.nan
+    return values
+
+
+def stored(frames: np.ndarray, dtype: str) -> np.ndarray:
+    """Frames of unit scale in a stored dtype, integers clipped to it and rounded; any shape."""
+    if np.dtype(dtype).kind == "f":
+        return frames.astype(dtype)
+    limits = np.iinfo(dtype)
+    values = np.rint(frames.astype(np.float64) * FULL_SCALE[dtype])
+    return np.clip(values, limits.min, limits.max).astype(dtype)
 
 
 def filled(inputs: np.ndarray, nodata: float | None) -> np.ndarray:

@@ -32,6 +32,7 @@ from framewin.forecast.runs import (
     write_json,
 )
 from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
+from framewin.forecast.scoring import DataRange, data_range_of
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.model_table import MODELS
@@ -231,7 +232,7 @@ def _finished(
 ) -> TrainReport:
     """Score the weights that were kept, as anyone will load them, and draw forecasts."""
     settings, part = run.settings, "test" if "test" in parts else "validation"
-    forecaster = run.forecaster()
+    forecaster = run.forecaster(nodata=parts[part].nodata)
     report = TrainReport(
         run=run.folder,
         model=_in_words(run.model_name, run.model_options),
@@ -242,7 +243,12 @@ def _finished(
         epochs=progress.epoch,
         best_epoch=progress.best_epoch,
         part=part,
-        evaluation=evaluate(forecaster, parts[part], batch_size=settings.batch_size),
+        evaluation=evaluate(
+            forecaster,
+            parts[part],
+            data_range=_data_range(parts["train"]),
+            batch_size=settings.batch_size,
+        ),
         seconds=progress.seconds,
         data_wait=progress.data_wait,
     )
@@ -254,6 +260,14 @@ def _finished(
         write_json(run.folder / METRICS_FILE, _metrics_record(report))
         (run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     return report
+
+
+def _data_range(training: FrameWindowDataset) -> DataRange | None:
+    """What PSNR refers to, as in `framewin evaluate`; None of frames of a single value."""
+    try:
+        return data_range_of(training.frame_format, training, None)
+    except TrainingError:
+        return None
 
 
 def _write_model(run: Run) -> None:

@@ -10,8 +10,15 @@ import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.forecast.figures import Example
-from framewin.forecast.scoring import MODEL, forecast, score_windows, without_nan
-from framewin.metrics import Scores, to_unit
+from framewin.forecast.scoring import (
+    MODEL,
+    DataRange,
+    as_stored,
+    forecast,
+    score_windows,
+    shown_values,
+)
+from framewin.metrics import Scores
 from framewin.schema import shown_number
 
 
@@ -24,21 +31,29 @@ class Evaluation:
     last_frame: Scores
 
     @property
-    def skill(self) -> float:
-        """Share of the baseline's mean squared error that the model removes."""
+    def skill(self) -> float | None:
+        """Share of the baseline's mean squared error that the model removes; None where the
+        baseline is perfect."""
         return self.model.skill(self.last_frame)
 
 
-def evaluate(model: Any, dataset: FrameWindowDataset, *, batch_size: int = 8) -> Evaluation:
+def evaluate(
+    model: Any,
+    dataset: FrameWindowDataset,
+    *,
+    data_range: DataRange | None = None,
+    batch_size: int = 8,
+) -> Evaluation:
     """Score a predictor on all windows of a dataset.
 
     Args:
         model: Anything with `predict_on_batch` from (B, T_in, H, W, C) in the stored dtype to
             (B, T_out, H, W, C) in unit scale. Forecasts of integers are clipped to their dtype.
         dataset: The windows, none of which the model was trained on.
+        data_range: Of PSNR; by default 1 in unit scale.
         batch_size: Windows per forecast.
     """
-    found = score_windows(model, dataset, batch_size=batch_size).total
+    found = score_windows(model, dataset, data_range=data_range, batch_size=batch_size).total
     return Evaluation(len(dataset), found[MODEL], found["persistence"])
 
 
@@ -55,11 +70,10 @@ def examples(model: Any, dataset: FrameWindowDataset, count: int) -> list[Exampl
 def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int]) -> list[Example]:
     """Some windows with their forecasts."""
     inputs, targets = dataset.batch(windows)[:2]
-    forecasts = forecast(model, without_nan(inputs))
-    return [
-        Example(title_of(dataset, window), to_unit(i), to_unit(t), f, dataset.spec.lead_gap)
-        for window, i, t, f in zip(windows, inputs, targets, forecasts, strict=True)
-    ]
+    nodata = dataset.nodata
+    frames = [inputs, targets, as_stored(forecast(model, inputs), inputs, nodata)]
+    shown = zip(windows, *(shown_values(each, nodata) for each in frames), strict=True)
+    return [Example(title_of(dataset, w), i, t, f, dataset.spec.lead_gap) for w, i, t, f in shown]
 
 
 def title_of(dataset: FrameWindowDataset, window: int) -> str:
