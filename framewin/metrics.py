@@ -611,19 +611,6 @@ class ScoreSums:
         )
 
 
-def score_text(value: float | None, digits: int | None = None) -> str:
-    """A score to print: with so many decimals, or else with four significant digits.
-
-    >>> score_text(0.0123456), score_text(0.00000123456), score_text(204.8), score_text(17.5, 2)
-    ('0.01235', '1.235e-06', '204.8', '17.50')
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "infinite"
-    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
-
-
 def _errors(
     truth: np.ndarray, forecast: np.ndarray, valid: np.ndarray | None
 ) -> tuple[np.ndarray, int]:

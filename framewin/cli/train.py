@@ -143,7 +143,7 @@ def _base(
 
 def _print_training(report: TrainReport) -> None:
     from framewin.forecast import train as files
-    from framewin.metrics import score_text
+    from framewin.forecast.scoring import score_text
 
     evaluation = report.evaluation
     print()

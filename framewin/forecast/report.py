@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import framewin
 from framewin.forecast import charts
 from framewin.forecast.evaluate import Shown, score_charts, title_of_predictor
-from framewin.forecast.scoring import MODEL
-from framewin.metrics import score_text
+from framewin.forecast.scoring import MODEL, score_text
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport

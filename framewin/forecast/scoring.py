@@ -256,6 +256,19 @@ def stored(frames: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(values, limits.min, limits.max).astype(dtype)
 
 
+def score_text(value: float | None, digits: int | None = None) -> str:
+    """A score to print: with so many decimals, or else with four significant digits.
+
+    >>> score_text(0.0123456), score_text(0.00000123456), score_text(204.8), score_text(17.5, 2)
+    ('0.01235', '1.235e-06', '204.8', '17.50')
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
+
+
 def filled(inputs: np.ndarray, nodata: float | None) -> np.ndarray:
     """Stored inputs (B, T_in, H, W, C) in unit scale, with values in place of no data.
 
