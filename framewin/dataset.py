@@ -119,10 +119,13 @@ class SplitParts(dict[str, "FrameWindowDataset"]):
         if path is not None:
             refuse_url(path, "name a file of this machine for the split")
         path = split_path(first.path) if path is None else Path(path)
-        if path.exists():
-            raise StoreError(f"{path} exists; remove it or choose another name")
-        with durable.building(path) as site:
-            site.store.write_text(self.table.to_json(first.clips, first.identity))
+        durable.check_new(path)
+        try:
+            with durable.building(path) as site:
+                text = self.table.to_json(first.clips, first.identity)
+                site.store.write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc
         return path
 
 

@@ -32,6 +32,7 @@ PACKING = ("scale_factor", "add_offset", "units")
 """Attributes by which pixel values that are alike mean different things."""
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 """Unit of time stamps -> how many make a second."""
+_LARGEST_NUMBER = float(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,10 @@ class ClipTable:
             raise ValueError("each clip must start a segment")
         if self.step < 1:
             raise ValueError(f"step must be >= 1, got {self.step}")
+        lengths = np.diff(self.segment_starts, append=self.num_frames)
+        numbers = abs(self.first_numbers.astype(float)) + float(self.step) * lengths
+        if numbers.max() >= _LARGEST_NUMBER:
+            raise ValueError(f"step {self.step} leads to frame numbers of more than 64 bits")
         if self.time_unit is not None and self.time_unit not in TIME_UNITS:
             units = ", ".join(TIME_UNITS)
             raise ValueError(f"time_unit must be None or one of {units}, got {self.time_unit!r}")

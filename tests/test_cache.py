@@ -302,3 +302,17 @@ def test_verify_when_opening(make_store: MakeClips, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="folder is a folder; name the file to cache the frames"):
         open_cached(packed, tmp_path / "folder")
+
+
+def test_memory_that_is_not_there(make_store: MakeClips, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused with both sizes before anything is decoded, not killed by the system."""
+    store = make_store(CLIPS, converted=COMPRESSED)
+    limit = store.with_name("limit")
+    limit.write_text("100\n")
+    monkeypatch.setattr(caching, "_GROUP_LIMIT", limit)
+    message = " bytes for the frames of .* but 100 are available; name a file to cache them in"
+    with pytest.raises(StoreError, match=message):
+        open_cached(store, "memory")
+    limit.write_text("max\n")
+    monkeypatch.setattr(caching, "_MEMORY", store.with_name("none"))
+    assert caching.available_memory() > 10**6

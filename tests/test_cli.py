@@ -122,6 +122,8 @@ def test_names_cannot_command_the_terminal(
         ),
         (["convert", "{tmp}", "{tmp}/c.h5", "--chunk-frames", "0"], 2, "must be >= 1, got 0"),
         (["info", "{tmp}/none.zarr"], 1, "framewin: {tmp}/none.zarr does not exist; expected a"),
+        (["convert", "{tmp}", "{tmp}/c.h5", "--fit", "pad"], 2, "nothing to fit, got --fit 'pad'"),
+        (["show", "{tmp}", "--out", "{tmp}/a.png", "--lead-gap", "1"], 2, "no option of a window"),
         (["nonsense"], 2, "No such command 'nonsense'"),
     ],
 )
@@ -235,6 +237,7 @@ def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
     update = output._progress_lines("converting", "frames")
+    update(400, 1000)
     update(500, 1000)
     shown = capsys.readouterr().err
     assert shown.startswith("converting: 500 of 1,000 frames, ")

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from framewin import StoreError, convert
-from framewin.conversion.plan import draft_conversion
+from framewin.conversion.clips import FileClip
+from framewin.conversion.fingerprints import Fingerprints
+from framewin.conversion.plan import draft_conversion, plan_conversion
 from framewin.stores import durable
 from framewin.stores.chunks import StoredChunk
 from framewin.stores.frame_files import ShardFiles
@@ -308,6 +310,32 @@ def test_locks_of_processes_that_ended(
     except durable.InUseError:
         assert not ended
     assert (tmp_path / "x").exists() is ended
+
+
+def test_a_resumed_conversion_counts_what_it_did(make_clips: MakeClips, tmp_path: Path) -> None:
+    """All bytes of the source, but a rate of the frames that it converted itself."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    interrupted(source, dest)
+    report = convert(source, dest, chunk_frames=CHUNK_FRAMES)
+    assert report.bytes_in == sum(path.stat().st_size for path in source.rglob("*.png"))
+    assert report.frames_per_second == (30 - report.resumed_frames) / report.seconds
+
+
+def test_fingerprints_of_a_long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block costs what it holds, not what the file holds."""
+    np.save(tmp_path / "long.npy", np.zeros((640, 4, 6), np.uint8))
+    plan = plan_conversion(tmp_path / "long.npy", tmp_path / "long.zarr")
+    known, made = Fingerprints(plan), []
+    file_names = FileClip.file_names.fget
+
+    def counted(clip: FileClip) -> list[str]:
+        made.append(len(clip.numbers))
+        return file_names(clip)
+
+    monkeypatch.setattr(FileClip, "file_names", property(counted))
+    found = {known.of_rows(row, row + 10) for row in range(0, 640, 10)}
+    assert sum(made) == 640
+    assert len(found) == 1  # one file, of equal parts
 
 
 def test_a_folder_that_cannot_be_written_to(

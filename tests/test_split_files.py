@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from framewin import FrameWindowDataset, StoreError, convert, split_report
 from framewin.cli import app
+from framewin.cli.split import split
 from tests.conftest import MakeClips, make_frame, write_frames
 
 CLIPS = {f"{kind}_{i}": range(12) for kind in ("day", "night") for i in range(4)}
@@ -75,7 +77,7 @@ def test_a_saved_split_gives_the_same_windows(store: Path, by: str) -> None:
         assert len(again) == len(part)
         assert all(again.window(i) == part.window(i) for i in range(len(part)))
         assert again.statistics() == part.statistics()
-    with pytest.raises(StoreError, match="exists; remove it or choose another name"):
+    with pytest.raises(StoreError, match="exists already; remove it or choose another name"):
         parts.save()
 
 
@@ -230,3 +232,19 @@ def test_training_never_meets_what_is_held_back(store: Path, by: str) -> None:
         windows = np.concatenate(windows)
         assert sorted(windows) == list(range(len(parts["train"])))
         assert not frames(parts["train"], windows) & held_back
+
+
+def test_a_place_that_cannot_be_is_refused_before_the_work(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, by the command and by `save`."""
+    missing = tmp_path / "none" / "s.json"
+    message = f"{missing.parent} is not a folder; make it first"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        open_dataset(store).split(train=0.5, test=0.5).save(missing)
+    monkeypatch.setattr("framewin.leaks.split_report", lambda parts: pytest.fail("too late"))
+    with pytest.raises(StoreError, match=re.escape(message)):
+        split(str(store), out=missing)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StoreError, match="cannot be written to; choose another --out"):
+        split(str(store))

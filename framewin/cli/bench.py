@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from framewin.cli.output import import_tensorflow_quietly, show_progress, usage_errors
-from framewin.errors import shown
+from framewin.errors import StoreError, shown
 
 if TYPE_CHECKING:
     from framewin.bench.run import Stage
@@ -54,6 +54,8 @@ def bench(
             raise ValueError(f"--chart must end in .png, got {chart}")
         if chart is not None and (chart.exists() or not chart.absolute().parent.is_dir()):
             raise ValueError(f"--chart must be a new file in a folder that is there, got {chart}")
+        if chart is not None and not os.access(chart.absolute().parent, os.W_OK):
+            raise StoreError(f"{chart} cannot be written to; choose another --chart")
         settings = BenchSettings(
             batch_size=batch_size,
             input_frames=input_frames,

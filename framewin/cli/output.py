@@ -144,26 +144,27 @@ def _progress_bar(what: str, unit: str) -> Iterator[Progress]:
         TextColumn("{task.fields[rate]}/s"),
         TimeRemainingColumn(),
     )
-    started = time.perf_counter()
+    rate_of = _rate()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None, rate="-")
 
         def update(done: int, total: int) -> None:
-            rate = _count(done / (time.perf_counter() - started), unit)
+            rate = _count(rate_of(done), unit)
             bar.update(task, completed=done, total=total, rate=rate)
 
         yield update
 
 
 def _progress_lines(what: str, unit: str) -> Progress:
-    started = last = time.perf_counter()
+    last = time.perf_counter()
+    rate_of = _rate()
 
     def update(done: int, total: int) -> None:
         nonlocal last
         now = time.perf_counter()
-        if now - last >= LINE_SECONDS:
+        rate = rate_of(done)
+        if now - last >= LINE_SECONDS and rate > 0:
             last = now
-            rate = done / (now - started)
             left = (total - done) / rate
             print(
                 f"{what}: {_amount(done, total, unit)}, {_count(rate, unit)}/s, {left:.0f} s left",
@@ -172,6 +173,19 @@ def _progress_lines(what: str, unit: str) -> Progress:
             )
 
     return update
+
+
+def _rate() -> Callable[[int], float]:
+    """What is done a second since the first call: an interrupted run may have worked before."""
+    begun: list[tuple[float, int]] = []
+
+    def rate(done: int) -> float:
+        now = time.perf_counter()
+        begun[:] = begun or [(now, done)]
+        [(started, first)] = begun
+        return (done - first) / (now - started) if now > started else 0.0
+
+    return rate
 
 
 def _count(number: float, unit: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from framewin.cli.output import print_rows, usage_errors
+from framewin.errors import StoreError
 from framewin.remote import refuse_url
 
 
@@ -31,9 +33,15 @@ def show(
 
     refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():
-        if not out.absolute().parent.is_dir():
+        folder = out.absolute().parent
+        if not folder.is_dir():
             raise ValueError(f"--out must be in a folder that is there, got {out}")
+        if not os.access(out if out.exists() else folder, os.W_OK) or out.is_dir():
+            raise StoreError(f"{out} cannot be written to; choose another --out")
+        shape = (input_frames, predict_frames, frame_step, window_stride, lead_gap)
         if window is None:
+            if shape != (5, 5, 1, 1, 0):
+                raise ValueError("without --window all clips are drawn, and no option of a window")
             if out.suffix.lower() != ".png":
                 raise ValueError(f"--out must end in .png for all clips, got {out}")
             dataset = FrameWindowDataset(path, input_frames=1, predict_frames=1)

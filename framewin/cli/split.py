@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from framewin.cli.output import print_rows, usage_errors
+from framewin.remote import refuse_url
 
 SHOWN_DUPLICATES = 5
 
@@ -35,8 +36,9 @@ def split(
     ] = None,
 ) -> None:
     """Split a store into parts that share no frame, and keep the split in a file beside it."""
-    from framewin.dataset import FrameWindowDataset
+    from framewin.dataset import FrameWindowDataset, split_path
     from framewin.leaks import split_report
+    from framewin.stores.durable import check_new
 
     with usage_errors():
         dataset = FrameWindowDataset(
@@ -52,8 +54,11 @@ def split(
         if seed is not None and not drawn:
             raise ValueError("--seed chooses clips for shares by clip, nothing else; leave it out")
         parts = dataset.split(choices, by=by, seed=seed or 0)  # type: ignore[arg-type]
+    place = split_path(dataset.path) if out is None else out
+    refuse_url(place, "name a file of this machine for the split")
+    check_new(place, "--out")
     report = split_report(parts)
-    written = parts.save(out)
+    written = parts.save(place)
     nearest = [distance for distance in report.nearest_frames.values() if distance is not None]
     print_rows(
         [

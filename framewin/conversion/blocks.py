@@ -24,8 +24,6 @@ class WrittenBlock:
     """A block that was decoded and, where no frame is damaged, written."""
 
     number: int
-    bytes_in: int
-    """Read from source files."""
     chunks: list[StoredChunk]
     spill: Path | None = None
     """Where compressed chunks wait for their places, behind those of the blocks before."""

@@ -522,16 +522,16 @@ class _Work:
         self, target: BlockFile | None, number: int, begin: int, end: int, previous: Any
     ) -> WrittenBlock:
         frames = self.buffer[: end - begin]
-        bytes_in = self.reader.read(*self._here(begin, end), frames)
+        self.reader.read(*self._here(begin, end), frames)
         if target is None or self.reader.damaged:
-            return WrittenBlock(number, bytes_in, [])
+            return WrittenBlock(number, [])
         if self.statistics is not None:
             row, nodata = begin - self.task.blocks[0][1], self.task.plan.meta.nodata
             self.statistics.put(row, frames, previous=previous, nodata=nodata)
         self._check_run()
         # The last that can fail, for the next chunks are spilled behind these.
         chunks = target.write_block(begin, frames)
-        return WrittenBlock(number, bytes_in, chunks, target.spill)
+        return WrittenBlock(number, chunks, target.spill)
 
 
 def _check_version(task: Task, host: str) -> None:

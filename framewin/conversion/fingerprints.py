@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.conversion.clips import FileClip, unreadable
+from framewin.conversion.clips import FileClip, part_of, unreadable
 from framewin.conversion.plan import ConversionPlan
 from framewin.errors import SourceChangedError
 from framewin.schema import Int64Array
@@ -76,13 +76,23 @@ class Fingerprints(KnownFiles):
                 found.append(known if ends else None)
         return KnownFiles(found)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all files, each counted once."""
+        found = {}
+        for index, (clip, known) in enumerate(zip(self.plan.clips, self._all, strict=True)):
+            # A file may hold several clips.
+            found[clip.path if isinstance(clip, FileClip) else index] = int(known[:, 0].sum())
+        return sum(found.values())
+
     def of_rows(self, begin: int, end: int) -> str:
         """Digest of the names, sizes and times of the files of rows [begin, end)."""
         digest = blake2b(digest_size=_DIGEST_BYTES)
         for clip, first, last in self.plan.pieces(begin, end):
             known = self._all[clip]
             digest.update(known[first:last].tobytes() if len(known) > 1 else known.tobytes())
-            digest.update("\0".join(self.plan.clips[clip].file_names[first:last]).encode())
+            names = part_of(self.plan.clips[clip], first, last).file_names
+            digest.update("\0".join(names).encode())
         return digest.hexdigest()
 
 
@@ -99,7 +109,7 @@ def check_same(known: Sequence[int], found: Sequence[int], path: str) -> None:
 
 
 def status(path: str) -> tuple[int, int]:
-    """Size and modification time in ns of a file; of a folder, all sizes and the last time.
+    """Size and modification time in ns of a file; of a folder, of all files and the last.
 
     Raises:
         SourceChangedError: It has vanished.
@@ -110,7 +120,8 @@ def status(path: str) -> tuple[int, int]:
         if not stat.S_ISDIR(found.st_mode):
             return found.st_size, found.st_mtime_ns
         parts = [entry.stat() for entry in Path(path).rglob("*")]
-        return sum(p.st_size for p in parts), max(p.st_mtime_ns for p in [found, *parts])
+        size = sum(part.st_size for part in parts if not stat.S_ISDIR(part.st_mode))
+        return size, max(p.st_mtime_ns for p in [found, *parts])
     except OSError as exc:
         raise unreadable(path, exc) from exc
 

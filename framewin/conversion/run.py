@@ -82,8 +82,8 @@ class ConvertReport:
 
     @property
     def frames_per_second(self) -> float:
-        """From the first frame read to the store's rename."""
-        return self.frames / self.seconds
+        """Of those that were converted, until the store had its name."""
+        return (self.frames - self.resumed_frames) / self.seconds
 
 
 def convert(
@@ -211,7 +211,7 @@ def run(
         time_unit=plan.meta.clips.time_unit,
         damaged=plan.damaged,
         skipped=plan.skipped,
-        bytes_in=job.bytes_in,
+        bytes_in=job.known.num_bytes,
         bytes_out=durable.tree_bytes(plan.dest),
         layout=job.writer.layout,
         notes=plan.notes,
@@ -266,7 +266,6 @@ class _Job:
         self.writer: StoreWriter
         self.damaged: dict[int, Damaged] = {}
         """Row -> what is wrong with it, where damage leaves gaps."""
-        self.bytes_in = 0
         self.resumed_frames = 0
 
     def run(self, *, resume: bool) -> None:
@@ -354,7 +353,6 @@ class _Job:
             beside.shutdown()
 
     def _commit(self, block: WrittenBlock) -> None:
-        self.bytes_in += block.bytes_in
         if self.damaged:
             return
         for chunk in block.chunks:
@@ -435,14 +433,14 @@ class _BlockConverter:
     def _convert(self, number: int) -> WrittenBlock:
         begin, end = self.grid.rows(number)
         frames = self._buffer()[: end - begin]
-        bytes_in = self.reader.read(begin, end, frames)
+        self.reader.read(begin, end, frames)
         # Once there is damage all is written anew: only the other damaged frames are wanted.
         if self.reader.damaged:
-            return WrittenBlock(number, bytes_in, [])
+            return WrittenBlock(number, [])
         chunks = self.writer.files.write_block(begin, frames)
         if self.statistics is not None:
             self.statistics.put(begin, frames)
-        return WrittenBlock(number, bytes_in, chunks)
+        return WrittenBlock(number, chunks)
 
     def look_again(self, number: int) -> None:
         """Take the statistics of a block that was written before."""

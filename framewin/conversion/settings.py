@@ -122,6 +122,8 @@ class ConvertSettings:
                 raise ValueError(f"{name} must be {count} integers, got {value!r}")
         if self.size is not None and min(self.size) < 1:
             raise ValueError(f"size must be a height and a width above 0, got {self.size}")
+        if self.size is None and self.fit != "stretch":
+            raise ValueError(f"without size= there is nothing to fit, got fit={self.fit!r}")
         if self.background is not None and not all(0 <= v <= 255 for v in self.background):
             raise ValueError(f"background must be three values in 0..255, got {self.background}")
         if self.crop is not None:

@@ -468,11 +468,12 @@ def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:
             folder.mkdir()
             record = json.dumps(report.as_json(), indent=2, allow_nan=False)
             (folder / METRICS_FILE).write_text(f"{record}\n")
-            (folder / TABLE_FILE).write_text(_csv(report))
+            (folder / TABLE_FILE).write_text(_csv(report), encoding="utf-8")
             (folder / CHART_FILE).write_bytes(charts.png(score_charts(report)))
             for each in shown:
                 _write_forecast(folder, each, report.pace)
-            (folder / REPORT_FILE).write_text(report_html(report, shown, folder))
+            text = report_html(report, shown, folder)
+            (folder / REPORT_FILE).write_text(text, encoding="utf-8")
     except OSError as exc:
         raise StoreError(f"{report.out} cannot be written: {exc.strerror or exc}") from exc
 

@@ -11,6 +11,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,8 @@ Rows = Sequence[tuple[int, int]]
 WAIT_SECONDS = 0.1
 READ_BYTES = 2**24
 
+_MEMORY = Path("/proc/meminfo")
+_GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _END = struct.Struct("<Q16s")
 _MAGIC = b"framewin cache 1"
 _MAX_RECORD_BYTES = 2**12
@@ -87,14 +90,40 @@ def stored_frames(store: FrameStore) -> MappedFrames | ChunkedFrames:
 
 
 def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> CachedStore:
-    """Decode the frames of some rows into memory; the other rows hold nothing."""
-    frames = MappedFrames.in_memory(store.meta.frame_format, store.meta.clips.num_frames)
+    """Decode the frames of some rows into memory; the other rows hold nothing.
+
+    Raises:
+        StoreError: They take more memory than there is.
+    """
+    meta = store.meta
+    needed = sum(end - begin for begin, end in rows) * meta.frame_format.nbytes
+    available = available_memory()
+    try:
+        if needed > available:
+            raise MemoryError
+        frames = MappedFrames.in_memory(meta.frame_format, meta.clips.num_frames)
+    except (MemoryError, OSError, OverflowError):
+        raise StoreError(
+            f"cache='memory' takes {needed:,} bytes for the frames of {store.path} but "
+            f"{available:,} are available; name a file to cache them in, or leave cache out"
+        ) from None
 
     def sink(first_row: int, decoded: np.ndarray) -> None:
         frames.array[first_row : first_row + len(decoded)] = decoded
 
     _decode(store, rows, sink, progress)
     return CachedStore(store, frames)
+
+
+def available_memory() -> int:
+    """Bytes that this process could still take, as far as the system says."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    # A group's limit may be "max"; macOS has neither file.
+    with suppress(OSError, ValueError):
+        found.append(int(_GROUP_LIMIT.read_text()))
+    with suppress(OSError, ValueError, IndexError):
+        found.append(1024 * int(_MEMORY.read_text().partition("MemAvailable:")[2].split()[0]))
+    return min(found)
 
 
 def on_disk(

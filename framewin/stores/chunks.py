@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -240,10 +241,23 @@ def read_checked(store: ChunkStore, number: int) -> bytes:
         StoreError: They are not those that were written.
     """
     place = store.place(number)
-    data = read_right(place, int(store.chunks["crc32c"][number]))
+    with still_there(place.path):
+        data = read_right(place, int(store.chunks["crc32c"][number]))
     if data is not None:
         return data
     raise _damaged(store, number)
+
+
+@contextmanager
+def still_there(path: Location) -> Iterator[None]:
+    """A file of an opened store that the system does not let us read any more, as one line."""
+    try:
+        yield
+    except OSError as exc:
+        raise StoreError(
+            f"{path} cannot be read: {exc.strerror or exc}; was the store moved or removed "
+            "since it was opened?"
+        ) from exc
 
 
 def _damaged(store: ChunkStore, number: int) -> StoreError:

@@ -285,18 +285,18 @@ def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, n
     """
     settings, columns = record.fields["attributes"], record.columns
     check_version(path, settings)
-    num_frames, height, width, channels = record.fields["shape"]
+    num_frames, height, width, channels = whole_numbers(path, record.fields["shape"])
     layout = Layout(**settings["layout"])
     nodata = settings["nodata"]
     meta = StoreMeta(
         FrameFormat(height, width, channels, record.fields["dtype"]),
         ClipTable(
-            names=tuple(str(name) for name in record.fields["clips"]),
+            names=_names(path, record.fields["clips"]),
             clip_starts=columns["clips/start_row"],
             segment_starts=columns["segments/start_row"],
             first_numbers=columns["segments/first_number"],
             num_frames=num_frames,
-            step=int(settings["step"]),
+            step=whole_numbers(path, [settings["step"]])[0],
             time_unit=settings["time_unit"],
             uneven=columns.get("uneven/frame_number"),
         ),
@@ -315,6 +315,25 @@ def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, n
             "convert it again"
         )
     return meta, layout, chunks
+
+
+def whole_numbers(path: Location, values: Sequence[Any]) -> Sequence[int]:
+    """Numbers of a record that must be integers which a file system and numpy can hold.
+
+    Raises:
+        StoreError: One is not.
+    """
+    for value in values:
+        if type(value) is not int or not -(2**63) <= value < 2**63:
+            raise StoreError(f"{path} has {value!r} in the place of an integer; convert it again")
+    return values
+
+
+def _names(path: Location, names: Sequence[Any]) -> tuple[str, ...]:
+    for name in names:
+        if not isinstance(name, str) or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise StoreError(f"{path} has {name!r} in the place of a clip's name; convert it again")
+    return tuple(names)
 
 
 def check_version(path: Location, settings: Any) -> None:

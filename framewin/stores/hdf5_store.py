@@ -293,6 +293,7 @@ class Hdf5Store:
         self.meta, self.layout, self.chunks = content.read(path, self._record)
         self.identity: str = self._record.fields["attributes"]["identity"]
         self._ranges = [(begin, end) for begin, end in self._record.fields["chunk_ranges"]]
+        content.whole_numbers(path, [*itertools.chain.from_iterable(self._ranges)])
         if self.layout.compressed:
             self._ranges = compressed_ranges(self.chunks)
         self._check_ranges()

@@ -19,7 +19,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -29,7 +29,14 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import REQUEST_BYTES, Location
 from framewin.schema import Int64Array
-from framewin.stores.chunks import ChunkPlace, once_more, read_place, read_right, size_of
+from framewin.stores.chunks import (
+    ChunkPlace,
+    once_more,
+    read_place,
+    read_right,
+    size_of,
+    still_there,
+)
 
 PIECE_ROWS = 2**12
 MAX_PIECE_BYTES = 2**27
@@ -89,6 +96,7 @@ class Record:
     """Its first byte there."""
     fields: dict[str, Any]
     columns: dict[str, np.ndarray]
+    _known_bounds: dict[str, list[int]] = field(default_factory=dict)
 
     def texts(self, name: str, rows: Int64Array) -> list[str]:
         """The texts of a column that has one for each frame.
@@ -128,17 +136,19 @@ class Record:
     def _pieces(self, name: str, numbers: Sequence[int]) -> Iterator[bytes | None]:
         """Pieces of a column, in increasing order, neighbours read at once; None for one that is
         damaged."""
-        sums, bounds = self._sums(name).tolist(), self._bounds(name)
+        sums, bounds = self._sums(name), self._bounds(name)
         for first, end in spans(numbers, bounds):
             begin = bounds[first]
-            data = read_place(ChunkPlace(self.path, begin, bounds[end] - begin))
+            with still_there(self.path):
+                data = read_place(ChunkPlace(self.path, begin, bounds[end] - begin))
             for number in range(first, end):
                 piece = data[bounds[number] - begin : bounds[number + 1] - begin]
-                if google_crc32c.value(piece) == sums[number]:
+                crc32c = int(sums[number])
+                if google_crc32c.value(piece) == crc32c:
                     yield piece
                     continue
                 size = bounds[number + 1] - bounds[number]
-                yield read_right(ChunkPlace(self.path, bounds[number], size), sums[number])
+                yield read_right(ChunkPlace(self.path, bounds[number], size), crc32c)
 
     def _inflated(self, name: str, data: bytes | None, most_bytes: int) -> bytes:
         if data is None:
@@ -159,11 +169,15 @@ class Record:
 
     def _bounds(self, name: str) -> list[int]:
         """First byte of each piece of a column, and the byte behind the last."""
+        if name in self._known_bounds:
+            return self._known_bounds[name]
         names = self.fields["pieces"]
         before = [self.columns[f"{other}/{_PIECE_BYTES}"] for other in names[: names.index(name)]]
         first = self.begin + sum(int(sizes.sum()) for sizes in before)
         ends = np.cumsum(self.columns[f"{name}/{_PIECE_BYTES}"])
-        return [first, *(first + ends).tolist()]
+        # Kept, for adding up all pieces takes longer than reading the names of one window.
+        self._known_bounds[name] = [first, *(first + ends).tolist()]
+        return self._known_bounds[name]
 
 
 def spans(numbers: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -228,6 +228,9 @@ class ZarrStore:
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
         self._cache_bytes = cache_bytes
         self._check_names()
+        content.whole_numbers(
+            path, [n for sums in self._files.values() for n in sums if n is not None]
+        )
         if whole and not isinstance(path, RemotePath):
             # A request for each file; of remote ones every chunk is checked when it is read.
             self._check_sizes()

@@ -142,18 +142,30 @@ FORGERIES = {
     "more chunks than frames": lambda record: record["attributes"]["layout"].update(
         chunk_frames=2**40
     ),
+    "a step of 71 bits": lambda record: record["attributes"].update(step=2**70),
+    "a step of 63 bits": lambda record: record["attributes"].update(step=2**62),
+    "a step that is no integer": lambda record: record["attributes"].update(step=1.5),
+    "sizes that are no integers": lambda record: record.update(shape=[7.0, 4, 6, 1]),
+    "a name that is no text": lambda record: record.update(clips=["a", "\ud800"]),
+    "a name that is a number": lambda record: record.update(clips=["a", 1]),
     "another level": lambda record: record["attributes"]["layout"].update(level=3),
 }
 HDF5_FORGERIES = {
     "frames behind the end": lambda record: record.update(chunk_ranges=[[2**40, 2**40 + 168]]),
     "frames before the beginning": lambda record: record.update(chunk_ranges=[[-168, 0]]),
     "too few frames": lambda record: record.update(chunk_ranges=[[2064, 2070]]),
+    "a range of floats": lambda record: record.update(
+        chunk_ranges=[[float(n) for n in record["chunk_ranges"][0]]]
+    ),
     "no range": lambda record: record.update(chunk_ranges=[]),
 }
 ZARR_FORGERIES = {
     "no files": lambda record: record.update(files={}),
     "files that are none": lambda record: record.update(files={"frames": [4096, None]}),
     "a shard of another size": lambda record: record["files"].update({shard_name(0): [5, None]}),
+    "a size that is no integer": lambda record: record["files"].update(
+        {name: [float(size), crc] for name, (size, crc) in record["files"].items()}
+    ),
     "a file elsewhere": lambda record: record["files"].update({"/etc/hostname": [1, 1]}),
 }
 
@@ -243,6 +255,28 @@ def test_a_record_without_names_of_files(make_store: MakeClips) -> None:
     forge(store, change)
     with pytest.raises(StoreError, match="lacks its source_file; convert it again"):
         open_store(store).source_files(np.array([0]))
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_a_store_that_is_removed_while_it_is_open(make_store: MakeClips, suffix: str) -> None:
+    """Frames and names of files that cannot be read any more are one line."""
+    store = make_store(CLIPS, suffix=suffix, converted={"compression": "gzip"})
+    ds = FrameWindowDataset(store, input_frames=1, predict_frames=1)
+    opened = open_store(store)
+    store.rename(store.with_name("elsewhere"))
+    for read in (lambda: ds[0], lambda: opened.source_files(np.array([0]))):
+        with pytest.raises(StoreError, match="No such file or directory; was the store moved or"):
+            read()
+
+
+def test_bounds_of_pieces_are_added_up_once(make_store: MakeClips) -> None:
+    """Not before each read: a store of 10^8 frames has 24,000 pieces."""
+    record = open_store(make_store(CLIPS))._record
+    assert record._bounds("source_file") is record._bounds("source_file")
+    assert record.texts("source_file", np.array([1, 0])) == [
+        "cam2/frame_2.png",
+        "cam2/frame_1.png",
+    ]
 
 
 def test_links_out_of_a_store(make_store: MakeClips, tmp_path: Path) -> None:
