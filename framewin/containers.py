@@ -37,6 +37,8 @@ from framewin.schema import (
 )
 from framewin.times import Times, UnknownTimesError, read_times
 
+MAX_DEPTH = 64
+"""Groups inside each other in which arrays are looked for."""
 MAX_COORDINATES = 2**14
 """Rows or columns up to which their coordinates are kept: they lie in the store's attributes."""
 KEPT_ATTRIBUTES = (
@@ -631,11 +633,14 @@ class _ZarrArray:
     """An array of a Zarr group, of format 2 or 3."""
 
     def __init__(self, path: Path, name: str, array: Any, group: Mapping[str, Any]) -> None:
+        from framewin.zarr_guard import bound_chunks
+
         self._path = path
         self._name = name
         self._array = array
         self._settings = group.get(STORE_ATTRIBUTE) if name == "frames" else None
         _check_codecs(path, name, array)
+        bound_chunks(array, f"{path}: {name or path.stem!r}")
         names = getattr(array.metadata, "dimension_names", None)
         names = names or array.attrs.get("_ARRAY_DIMENSIONS") or _ome_axes(name, group)
         attributes = dict(array.attrs)
@@ -669,22 +674,27 @@ class _ZarrArray:
     def sibling(self, name: str, most: int) -> np.ndarray:
         import zarr
 
-        try:
-            found = zarr.open_array(self._path, path=name, mode="r")
-        except (FileNotFoundError, KeyError, ValueError):
-            raise StoreError(f"{self._path} holds no array {name!r}") from None
+        from framewin.zarr_guard import bound_chunks, open_node
+
+        found = open_node(self._path, name) if is_zarr(self._path / name) else None
+        if not isinstance(found, zarr.Array):
+            raise StoreError(f"{self._path} holds no array {name!r}")
         _check_size(self._path, name, found.shape, most)
         _check_codecs(self._path, name, found)
+        bound_chunks(found, f"{self._path}: {name!r}")
         return np.asarray(found[:])
 
     def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
         import zarr
 
+        from framewin.zarr_guard import bound_chunks, open_node
+
         for key in (_beside(self._name, name), name):
             if is_zarr(self._path / key):
-                found: Any = zarr.open(self._path, path=key, mode="r")
+                found = open_node(self._path, key)
                 if isinstance(found, zarr.Array) and found.shape == (size,):
                     _check_codecs(self._path, key, found)
+                    bound_chunks(found, f"{self._path}: {key!r}")
                     return np.asarray(found[:]), dict(found.attrs)
         return None
 
@@ -720,9 +730,10 @@ def _find_zarr(
 ) -> list[tuple[ForeignArray, str]]:
     import zarr
 
+    from framewin.zarr_guard import open_node
+
     try:
-        # Consolidated metadata may be older than the arrays.
-        node: Any = zarr.open(path, mode="r", use_consolidated=False)
+        node = open_node(path)
     except FileNotFoundError:
         raise StoreError(f"{path} is a folder but no Zarr group or array") from None
     if not isinstance(node, zarr.Group):
@@ -730,13 +741,13 @@ def _find_zarr(
         if not is_zarr(group):
             return [(_ZarrArray(path, "", node, {}), name or path.stem)]
         # Its dimensions may be described in the group that holds it.
-        attributes = dict(zarr.open(group, mode="r", use_consolidated=False).attrs)
+        attributes = dict(open_node(group).attrs)
         attributes.pop(STORE_ATTRIBUTE, None)
         return [(_ZarrArray(group, path.name, node, attributes), path.name)]
     with warnings.catch_warnings():
         # Of files that are no part of Zarr, such as the record of a store.
         warnings.simplefilter("ignore")
-        members = list(node.members(max_depth=None))
+        members = list(node.members(max_depth=MAX_DEPTH))
     arrays = {key: array for key, array in members if isinstance(array, zarr.Array)}
     held = {key: (array.shape, array.dtype) for key, array in arrays.items()}
     return [
@@ -753,14 +764,25 @@ def _find_hdf5(
     if not is_hdf5(path):
         raise StoreError(f"{path} is not a Zarr, HDF5, netCDF4 or .npy array")
     held: dict[str, tuple[tuple[int, ...], Any]] = {}
-
-    def visit(key: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset):
-            held[key] = (node.shape or (), node.dtype)
-
     with reading_hdf5(path) as file:
-        # Follows no soft or external links, so nothing outside the file is ever read.
-        file.visititems(visit)
+        waiting, seen = [("", file)], set()
+        while waiting:
+            above, group = waiting.pop()
+            address = h5py.h5o.get_info(group.id).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            if above.count("/") > MAX_DEPTH:
+                raise StoreError(f"{path} nests groups more than {MAX_DEPTH} deep; flatten it")
+            for name_below in group:
+                # No soft or external links, so nothing outside the file is ever read.
+                if isinstance(group.get(name_below, getlink=True), h5py.HardLink):
+                    key, node = f"{above}{name_below}", group[name_below]
+                    if isinstance(node, h5py.Dataset):
+                        held[key] = (node.shape or (), node.dtype)
+                    elif isinstance(node, h5py.Group):
+                        waiting.append((f"{key}/", node))
+    held = dict(sorted(held.items(), key=lambda item: _natural_key(item[0])))
     return [(_Hdf5Array(path, key), key) for key in _choose(path, name, held, num_axes)]
 
 

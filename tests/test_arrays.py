@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tracemalloc
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import h5py
 import numcodecs
 import numpy as np
@@ -756,3 +758,107 @@ def test_more_suffixes_of_hdf5(tmp_path: Path, suffix: str) -> None:
     with h5py.File(tmp_path / f"a{suffix}", "w", userblock_size=512) as file:
         file["movie"] = values((T, H, W), "uint8")
     assert convert(tmp_path / f"a{suffix}", tmp_path / "clips.zarr").frames == T
+
+
+def test_links_lead_out_of_no_zarr_array(tmp_path: Path) -> None:
+    """Of a chunk or of a folder; those that stay inside are followed."""
+    path = zarr_2(tmp_path, values((T, H, W), "uint8"), chunks=(T, H, W))
+    chunk = path / "group" / "data" / "0.0.0"
+    chunk.rename(path / "chunk")
+    chunk.symlink_to(path / "chunk")
+    assert np.array_equal(open_all(path, "zarr 2")[0][0][0, ..., 0], values((T, H, W), "uint8")[0])
+    (path / "chunk").rename(tmp_path / "secret")
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / "secret")
+    message = f"{chunk} is reached by a link out of {path}; copy what it links to"
+    with pytest.raises(StoreError, match=re.escape(message)):
+        _ = open_all(path, "zarr 2")[0]
+    (path / "group").rename(tmp_path / "elsewhere")
+    (path / "group").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=re.escape(f"is reached by a link out of {path}; copy")):
+        open_all(path, "zarr 2")
+
+
+def zstd_blocks(count: int) -> bytes:
+    """A frame that does not say its size: blocks of 128 KiB of one byte."""
+    blocks = [
+        (2**17 << 3 | 2 | (number == count - 1)).to_bytes(3, "little") for number in range(count)
+    ]
+    return b"\x28\xb5\x2f\xfd\0\x88" + b"".join(block + b"\0" for block in blocks)
+
+
+NOTHING = np.zeros(2**24, "u1")
+BOMBS = {
+    "gzip": numcodecs.GZip().encode(NOTHING),
+    "two streams": numcodecs.GZip().encode(NOTHING[: 10**6]) * 12,
+    "zlib": numcodecs.Zlib().encode(NOTHING),
+    "bz2": numcodecs.BZ2().encode(NOTHING),
+    "lzma": numcodecs.LZMA().encode(NOTHING),
+    "lz4": numcodecs.LZ4().encode(NOTHING),
+    "blosc": numcodecs.Blosc().encode(NOTHING),
+    "zstd": numcodecs.Zstd().encode(NOTHING),
+    "unsaid": zstd_blocks(2**12),
+}
+
+
+CODECS_3 = {
+    "gzip": zarr.codecs.GzipCodec,
+    "two streams": zarr.codecs.GzipCodec,
+    "zstd": zarr.codecs.ZstdCodec,
+    "unsaid": zarr.codecs.ZstdCodec,
+    "blosc": zarr.codecs.BloscCodec,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "zarr_format"),
+    [*((name, 2) for name in BOMBS), *itertools.product(CODECS_3, (3, "shard"))],
+)
+def test_chunks_inflate_to_what_they_declare(tmp_path: Path, name: str, zarr_format: Any) -> None:
+    """A chunk of a few kilobytes that becomes megabytes is refused before it does."""
+    kind = {"two streams": "gzip", "unsaid": "zstd"}.get(name, name)
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        data=values((T, H, W), "uint8"),
+        chunks=(T, H, W),
+        shards=(T, H, W) if zarr_format == "shard" else None,
+        compressors=numcodecs.get_codec({"id": kind}) if zarr_format == 2 else CODECS_3[name](),
+        zarr_format=2 if zarr_format == 2 else 3,
+    )
+    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    assert np.array_equal(ds[3][0][0, ..., 0], array[3])
+    bomb = bytes(BOMBS[name])
+    path = tmp_path / "a.zarr" / ("0.0.0" if zarr_format == 2 else "c/0/0/0")
+    if zarr_format == "shard":
+        index = np.array([0, len(bomb)], "<u8").tobytes()
+        bomb += index + google_crc32c.value(index).to_bytes(4, "little")
+    path.write_bytes(bomb)
+    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    with pytest.raises(
+        StoreError, match=r"'a' has a chunk of \d+ bytes that inflates to more than"
+    ):
+        _ = ds[3]
+
+
+def test_zstd_that_does_not_say_its_size(tmp_path: Path) -> None:
+    """Other writers leave it out; such a chunk is read."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(2, 256, 256), chunks=(2, 256, 256), dtype="u1", zarr_format=2,
+        compressors=numcodecs.Zstd(), fill_value=7,
+    )  # fmt: skip
+    array[:] = 1
+    (tmp_path / "a.zarr" / "0.0.0").write_bytes(zstd_blocks(1))
+    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    assert not ds[0][0].any()
+
+
+def test_groups_that_are_nested_without_end(tmp_path: Path) -> None:
+    """Deep ones are refused, and those that hold themselves are looked at once."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["movie"] = values((T, H, W), "uint8")
+        file["group/again"] = file["/"]
+        assert open_array(tmp_path / "a.h5", cache_bytes=0).source.name == "movie"
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_group("/".join("g" * 70))
+    with pytest.raises(StoreError, match=r"b\.h5 nests groups more than 64 deep; flatten it"):
+        open_array(tmp_path / "b.h5", cache_bytes=0)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import tracemalloc
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -293,3 +296,116 @@ def test_comparing_with_another_source(make_clips: MakeClips, tmp_path: Path) ->
     assert compare(tmp_path / "clips.zarr", large) == [
         f"{large} has frames 9x9x1 uint8, the store 4x6x1 uint8"
     ]
+
+
+def steps(folder: Path, minutes: list[int], **attributes: dict[int, Any]) -> Path:
+    """NetCDF files of one frame each, called so that text order is no order of time."""
+    folder.mkdir()
+    for place, minute in enumerate(minutes):
+        with h5py.File(folder / f"rad_{'abcdefgh'[-place - 1]}_{minute % 7}.nc", "w") as file:
+            file["time"] = [minute]
+            file["time"].attrs["units"] = "minutes since 2020-01-01"
+            file["time"].make_scale("time")
+            file["rain"] = np.full((1, H, W), minute, np.uint8)
+            file["rain"].dims[0].attach_scale(file["time"])
+            for name, stated in attributes.items():
+                if place in stated:
+                    file["rain"].attrs[name] = stated[place]
+    return folder
+
+
+def test_files_of_one_time_step_are_a_clip(tmp_path: Path) -> None:
+    """In the order of their own times, whatever they are called; a missing one is a gap."""
+    minutes = [0, 5, 10, 15, 25, 30, 35]
+    convert(steps(tmp_path / "radar", minutes), tmp_path / "clips.zarr")
+    store = open_store(tmp_path / "clips.zarr")
+    assert store.meta.clips.names == ("radar",)
+    assert (store.meta.clips.time_unit, store.meta.clips.step) == ("s", 300)
+    assert len(store.meta.clips.gaps()) == 1
+    assert frames_of(tmp_path / "clips.zarr")[:, 0, 0, 0].tolist() == minutes
+    assert store.source_files(np.array([0])) == ["rad_h_0.nc"]
+    assert compare(tmp_path / "clips.zarr", tmp_path / "radar") == []
+    (tmp_path / "radar" / "x_1.nc").write_bytes((tmp_path / "radar" / "rad_h_0.nc").read_bytes())
+    message = r"rad_h_0.nc and .*x_1.nc both hold the frame of 2020-01-01T00:00:00; leave one out"
+    with pytest.raises(SourceError, match=message):
+        convert(tmp_path / "radar", tmp_path / "other.zarr")
+
+
+def test_names_order_files_of_one_step_without_times(tmp_path: Path) -> None:
+    """By their numbers, as files of pictures; an expression decides over the times in files."""
+    (tmp_path / "scans").mkdir()
+    for number in (2, 10, 9):
+        np.save(tmp_path / "scans" / f"scan_{number}.npy", np.full((1, H, W), number, np.uint8))
+    convert(tmp_path / "scans", tmp_path / "scans.zarr")
+    assert frames_of(tmp_path / "scans.zarr")[:, 0, 0, 0].tolist() == [2, 9, 10]
+    source = steps(tmp_path / "radar", [0, 5, 10])
+    for minute in (0, 5, 10):
+        [path] = source.glob(f"rad_*_{minute % 7}.nc")
+        path.rename(source / f"{20 - minute}.nc")
+    convert(source, tmp_path / "clips.zarr", frame_regex=r"(?P<frame>\d+)\.nc")
+    clips = open_store(tmp_path / "clips.zarr").meta.clips
+    assert (clips.time_unit, clips.frame_numbers(np.arange(3)).tolist()) == (None, [10, 15, 20])
+    assert frames_of(tmp_path / "clips.zarr")[:, 0, 0, 0].tolist() == [10, 5, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "message"),
+    [
+        ("scale_factor", {0: 0.5, 1: 0.5, 2: 0.25}, "has the scale_factor 0.*, .* has 0"),
+        ("units", {0: "mm", 1: "mm"}, "has the units .*; convert them into stores of their own"),
+        ("_FillValue", {0: np.uint8(255), 1: np.uint8(255)}, "has .* for no data, .* has .* for"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("named", [False, True])
+def test_files_whose_values_mean_different_things(
+    tmp_path: Path, name: str, stated: dict[int, Any], message: str, named: bool
+) -> None:
+    """They are not one store, whether all or only the first of a clip are read beforehand."""
+    source = steps(tmp_path / "radar", [0, 5, 10], **{name: stated})
+    options = {"frame_regex": r"_(?P<frame>\d)\.nc"} if named else {}
+    with pytest.raises(FrameFormatError, match=message):
+        convert(source, tmp_path / "clips.zarr", **options)
+
+
+def test_crops_of_coordinates(tmp_path: Path) -> None:
+    """They follow the rows and columns that are kept; new pixels have none."""
+    xarray = import_or_skip("xarray")
+    import_or_skip("h5netcdf")
+    data = values((T, 8, 6), "uint8")
+    coordinates = {"lat": np.linspace(55, 48, 8), "lon": np.arange(6.0)}
+    xarray.Dataset({"rain": (("time", "lat", "lon"), data)}, coordinates).to_netcdf(
+        tmp_path / "rain.nc", engine="h5netcdf"
+    )
+    convert(tmp_path / "rain.nc", tmp_path / "crop.zarr", crop=(2, 6, 1, 4))
+    found = xarray.open_zarr(tmp_path / "crop.zarr")
+    assert found.y.to_numpy().tolist() == [53, 52, 51, 50]
+    assert found.x.to_numpy().tolist() == [1, 2, 3]
+    convert(tmp_path / "rain.nc", tmp_path / "size.zarr", size=(4, 3))
+    assert open_store(tmp_path / "size.zarr").meta.coordinates == {}
+
+
+def test_zarr_arrays_in_folders_of_any_name(tmp_path: Path) -> None:
+    """An array of a group by its folder, and groups among other clips."""
+    for name in ("one.zarr", "two"):
+        group = zarr.open_group(tmp_path / "all" / name, mode="w")
+        group["movie"] = values((T, H, W), "uint8")
+        group["mask"] = values((H, W), "uint8")
+    convert(tmp_path / "all" / "two" / "movie", tmp_path / "clips.zarr")
+    assert np.array_equal(frames_of(tmp_path / "clips.zarr")[..., 0], values((T, H, W), "uint8"))
+    convert(tmp_path / "all", tmp_path / "both.zarr")
+    assert open_store(tmp_path / "both.zarr").meta.clips.names == ("one", "two")
+    (tmp_path / "all" / "one.zarr" / "zarr.json").unlink()
+    convert(tmp_path / "all", tmp_path / "loose.zarr", include=["*movie", "two"])
+    assert open_store(tmp_path / "loose.zarr").meta.clips.names == ("two", "one.zarr/movie")
+
+
+def test_headers_of_archives_are_bounded(tmp_path: Path) -> None:
+    """A few megabytes that claim a header of gigabytes."""
+    start = b"\x93NUMPY\2\0" + (2**28).to_bytes(4, "little")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", start + b" " * 2**26)
+    tracemalloc.start()
+    with pytest.raises(SourceError, match=r"a\.npz has a damaged array header \(.*268435456 bytes"):
+        convert(tmp_path / "a.npz", tmp_path / "clips.zarr")
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()

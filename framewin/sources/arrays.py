@@ -154,9 +154,24 @@ def _chosen(members: list[zipfile.ZipInfo], path: str, options: ReadOptions) -> 
     return arrays[chosen]
 
 
+class _Header:
+    """The beginning of a file, of which no more is read than a header may have."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        """As of a file."""
+        if size > HEADER_BYTES:
+            raise ValueError(f"it claims to have {size} bytes")
+        data: bytes = self._file.read(size)
+        return data
+
+
 def _layout(file: Any, path: str) -> _Layout:
     # What a garbled header makes numpy raise depends on where it is garbled.
     try:
+        file = _Header(file)
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
             version, np.lib.format.read_array_header_2_0

@@ -217,7 +217,7 @@ def _listing(
 
 def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]:
     """The suffixes of files in a folder that are clips by themselves."""
-    suffixes = {suffix_of(name) for name in names}
+    suffixes = {kind_suffix(name) for name in names}
     for suffix in suffixes & USUAL_CLIP_SUFFIXES:
         alike = sorted((name for name in names if suffix_of(name) == suffix), key=natural_key)
         answers = (_answer(probe, f"{folder}{os.sep}{name}") for name in alike)
