@@ -94,6 +94,7 @@ MAY_USE = {
     "remote": {"obstore"},
     "sources": {"av", "imagecodecs", "tifffile"},
     "containers": {"h5py", "hdf5plugin", "zarr"},
+    "zarr_guard": {"zarr"},
     "times": {"cftime"},
     "stores": {"h5py", "hdf5plugin", "numcodecs", "zarr"},
     "conversion": {"distributed"},
