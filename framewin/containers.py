@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framewin.axes import LEFT_OUT, checked_axes
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, MissingDependencyError, StoreError
 from framewin.optional import require
 from framewin.schema import (
     FRAME_DTYPES,
@@ -70,7 +70,6 @@ _NOT_READ = {
 """How files begin that are known and not read -> what to do about them."""
 # What the netCDF library calls a dimension that has no values of its own.
 _DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable."
-_FIRST_PLUGIN_FILTER = 32000
 ZARR_CODECS = frozenset(
     {
         "adler32",
@@ -272,7 +271,7 @@ class FrameArray:
                 where[self.axes.index(letter)] = part
         try:
             values = self.found.read(tuple(where))
-        except StoreError:
+        except FramewinError:
             raise
         # What a damaged chunk raises depends on its codec.
         except Exception as exc:
@@ -581,8 +580,7 @@ class _Hdf5Array:
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
         with reading_hdf5(self._path) as file:
             dataset = file[self._name]
-            if _needs_plugin(dataset):
-                require("hdf5plugin", extra="hdf5plugin")
+            _require_filters(dataset)
             values: np.ndarray = dataset[where]
         return values
 
@@ -1030,10 +1028,22 @@ def _plain_numbers(values: np.ndarray) -> tuple[Times | None, str]:
     return None, "are uneven and have no units such as 'seconds since 2000-01-01'"
 
 
-def _needs_plugin(dataset: Any) -> bool:
+def _require_filters(dataset: Any) -> None:
+    """Load the filters that are neither in HDF5 nor in h5py, which would raise what damage does."""
+    import h5py
+
     properties = dataset.id.get_create_plist()
-    filters = (properties.get_filter(place)[0] for place in range(properties.get_nfilters()))
-    return any(number >= _FIRST_PLUGIN_FILTER for number in filters)
+    filters = [properties.get_filter(place) for place in range(properties.get_nfilters())]
+    if all(h5py.h5z.filter_avail(number) for number, *_ in filters):
+        return
+    require("hdf5plugin", extra="hdf5plugin")
+    for number, _, _, name in filters:
+        if not h5py.h5z.filter_avail(number):
+            raise MissingDependencyError(
+                f"{dataset.file.filename}: {dataset.name!r} needs the HDF5 filter {number} "
+                f"({name.decode(errors='replace')}), which neither h5py nor hdf5plugin has; "
+                "install its plugin, or write the data without it"
+            )
 
 
 def _column(dataset: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
     FramewinError
     |-- SourceError               a frame or folder that cannot be converted as it is
     |   |-- FrameFormatError      a frame of another size, channel count or dtype
+    |   |-- SourceAccessError     a file that the system does not let us read
     |   `-- SourceChangedError    a file that changed while it was converted
     |-- StoreError                a store that cannot be read, or must not be written
     |   |-- FormatVersionError    a store of a newer framewin
@@ -48,6 +49,10 @@ class FrameFormatError(SourceError):
 
     Such a frame is not damaged, and is never left out by itself.
     """
+
+
+class SourceAccessError(SourceError):
+    """The system does not let us read a file of the source; its bytes may be right."""
 
 
 class SourceChangedError(SourceError):

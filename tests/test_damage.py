@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import tifffile
+import zarr
+from PIL import Image
 
 from framewin import (
     Damaged,
     FrameFormatError,
     FrameWindowDataset,
+    MissingDependencyError,
     SourceError,
     StoreError,
     convert,
@@ -180,3 +191,103 @@ def test_a_disk_that_fills_up_ends_all_threads(
     monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(StoreError, match="cannot be written: No space left on device"):
         convert(tmp_path / "in", tmp_path / "clips.zarr", workers=7)
+
+
+def no_memory(*args: object, **kwargs: object) -> None:
+    raise MemoryError
+
+
+def failing_disk(*args: object, **kwargs: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def stack(folder: Path, suffix: str) -> None:
+    """A clip of six frames of one value each, 1 to 6."""
+    frames = np.repeat(np.arange(1, 7, dtype=np.uint8), 24 * 32).reshape(6, 24, 32)
+    path = folder / f"a{suffix}"
+    if suffix in (".png", ".bmp"):
+        for number, frame in enumerate(frames):
+            Image.fromarray(frame).save(folder / f"{number}{suffix}")
+    elif suffix == ".tif":
+        tifffile.imwrite(path, frames, photometric="minisblack", compression="zlib")
+    elif suffix == ".npy":
+        np.save(path, frames)
+    elif suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("frames", data=frames, chunks=(1, 24, 32), compression="lzf")
+    elif suffix == ".zarr":
+        zarr.create_array(path, data=frames, chunks=(1, 24, 32), dimension_names=["t", "y", "x"])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "library", "fails", "message"),
+    [
+        (".png", "imagecodecs.png_decode", no_memory, "failed twice (MemoryError: )"),
+        (".bmp", "PIL.ImageFile.ImageFile.load", no_memory, "is too little memory"),
+        (".png", "framewin.conversion.read.os.read", failing_disk, "cannot be read: Input/output"),
+        (".tif", "tifffile.TiffPage.asarray", failing_disk, "a.tif cannot be read: Input/output"),
+        (".tif", "tifffile.TiffPage.asarray", no_memory, "a.tif cannot be read: there is too l"),
+        (".npy", "framewin.sources.arrays._stored", failing_disk, "cannot be read: Input/output"),
+        (".h5", "h5py.Dataset.__getitem__", failing_disk, "a.h5 cannot be read: Input/output"),
+        (".zarr", "zarr.Array.__getitem__", failing_disk, "a.zarr cannot be read: Input/output"),
+        (".zarr", "zarr.Array.__getitem__", no_memory, "a.zarr cannot be read: there is too"),
+    ],
+)
+def test_what_the_system_lacks_is_no_damage(
+    suffix: str, library: str, fails: object, message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Regression: full memory and failing disks left gaps, which a resumed conversion kept."""
+    source, dest = tmp_path / "in", tmp_path / "clips.zarr"
+    source.mkdir()
+    stack(source, suffix)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, fails)
+        with pytest.raises((SourceError, StoreError), match=re.escape(message)) as caught:
+            convert(source, dest, on_error="gap")
+    assert "cannot be written" not in str(caught.value)
+    assert "is damaged" not in str(caught.value)
+    report = convert(source, dest, on_error="gap")
+    assert (report.frames, report.damaged) == (6, [])
+    assert open_store(dest).frames.array[:, 3, 4, 0].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.ESTALE, errno.ETIMEDOUT])
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_file_that_cannot_be_opened_is_no_gap(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, number: int
+) -> None:
+    """Neither the first one, whose header is read before, nor one in the middle of a conversion."""
+    source = make_clips({"a": range(300)}, shape=(64, 64, 1))
+    cut(source / "a" / "frame_290.png")
+    path, opened, read = str(source / "a" / f"frame_{number}.png"), io.open, os.open
+
+    def refuse(function: Callable[..., Any], given: object, *args: Any, **kwargs: Any) -> Any:
+        if str(given) == path:
+            raise OSError(code, os.strerror(code), path)
+        return function(given, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", partial(refuse, opened))
+        patch.setattr("os.open", partial(refuse, read))
+        message = f"{path} cannot be read: {os.strerror(code)}"
+        with pytest.raises(SourceError, match=re.escape(message)):
+            convert(source, tmp_path / "clips.zarr", on_error="gap")
+    report = convert(source, tmp_path / "clips.zarr", on_error="gap")
+    assert (report.frames, [d.number for d in report.damaged]) == (299, [290])
+
+
+def test_filters_that_are_not_installed_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LZF is in h5py itself; a filter that nobody has stops the conversion by its name."""
+    (tmp_path / "in").mkdir()
+    stack(tmp_path / "in", ".h5")
+    monkeypatch.setitem(sys.modules, "hdf5plugin", None)
+    assert convert(tmp_path / "in", tmp_path / "lzf.zarr", on_error="gap").frames == 6
+    monkeypatch.setattr("h5py.h5z.filter_avail", lambda number: False)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'framewin\[hdf5plugin\]'"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", on_error="gap")
+    monkeypatch.setitem(sys.modules, "hdf5plugin", ModuleType("hdf5plugin"))
+    with pytest.raises(MissingDependencyError, match=r"needs the HDF5 filter 32000 \(lzf\), which"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", on_error="gap")

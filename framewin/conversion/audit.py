@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.clips import Clip, FileClip, unreadable
+from framewin.conversion.clips import Clip, FileClip, no_damage, unreadable
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
@@ -107,10 +107,9 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
                 seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
                 _count(result, info)
                 _check(plan, clip, path, info)
-            except FrameFormatError as exc:
-                problems.append(str(exc))
             except SourceError as exc:
-                damaged.append(str(exc))
+                stop = no_damage(path, exc)
+                (damaged if stop is None else problems).append(str(stop or exc))
             done += len(clip.numbers) if isinstance(clip, FileClip) else 1
             if progress is not None:
                 progress(done, total)

@@ -5,6 +5,7 @@ Only then is it known whether `walk_1.tif` and `walk_2.tif` are two frames or tw
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -14,7 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.errors import FrameFormatError, SourceChangedError, SourceError
+from framewin.errors import (
+    FrameFormatError,
+    FramewinError,
+    MissingDependencyError,
+    SourceAccessError,
+    SourceChangedError,
+    SourceError,
+)
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, shown_number
 from framewin.sources import (
     CLIP_SUFFIXES,
@@ -29,6 +37,11 @@ from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
 from framewin.sources.listing import ListedClip, ListedFile, Listing, named_files
 
 _LARGEST_COMMON_STEP = 2**40
+# The others are also what decoders and libraries say of damaged bytes.
+_SYSTEM_ERRORS = errno.errorcode.keys() - {
+    errno.EDOM, errno.EILSEQ, errno.EINVAL, errno.ENOSYS, errno.EOVERFLOW, errno.EPERM,
+    errno.ERANGE, errno.ESPIPE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +156,29 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         raise unreadable(path, exc) from exc
 
 
-def unreadable(path: str, exc: OSError) -> SourceError:
+def unreadable(path: str, exc: BaseException) -> SourceError:
     """The error for a source file that the system does not let us read."""
-    kind = SourceChangedError if isinstance(exc, FileNotFoundError) else SourceError
-    return kind(f"{path} cannot be read: {exc.strerror or exc}")
+    kind = SourceChangedError if isinstance(exc, FileNotFoundError) else SourceAccessError
+    reason = "there is too little memory" if isinstance(exc, MemoryError) else str(exc)
+    return kind(f"{path} cannot be read: {getattr(exc, 'strerror', None) or reason}")
+
+
+def no_damage(path: str, exc: SourceError) -> FramewinError | None:
+    """The error for a file that may be right, such as one on a disk that fails; None of damage.
+
+    A frame of another format is no damage: leaving it out would be a decision of the user's.
+    """
+    if isinstance(exc, FrameFormatError | SourceAccessError | SourceChangedError):
+        return exc
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, MissingDependencyError):
+            return cause
+        known = getattr(cause, "errno", None) in _SYSTEM_ERRORS
+        if known or isinstance(cause, MemoryError | ImportError):
+            return unreadable(path, cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
 
 
 def without(clip: Clip, positions: Sequence[int]) -> Clip:
@@ -186,8 +218,7 @@ def _add_frames(
         try:
             info = read_info(path, options)
         except SourceError as exc:
-            if not gaps or isinstance(exc, FrameFormatError):
-                raise
+            _raise_unless_gap(path, exc, gaps=gaps)
             lost.append(Damaged(path, clip.name, int(clip.numbers[len(lost)]), str(exc)))
     if info is not None and is_clip(info, named=named):
         return False
@@ -196,6 +227,14 @@ def _add_frames(
         info = replace(info, is_clip=False, numbers=None, time_unit=None)
         found.add(without(clip, range(len(lost))) if lost else clip, info)
     return True
+
+
+def _raise_unless_gap(path: str, exc: SourceError, *, gaps: bool) -> None:
+    stop = no_damage(path, exc)
+    if stop is not None:
+        raise stop
+    if not gaps:
+        raise exc
 
 
 def _as_files(clip: ListedClip, source: Path, names: set[str]) -> list[ListedFile]:
@@ -223,8 +262,7 @@ def _add_file(
     except OSError as exc:
         raise unreadable(file.path, exc) from exc
     except SourceError as exc:
-        if not gaps:
-            raise
+        _raise_unless_gap(file.path, exc, gaps=gaps)
         found.damaged.append(Damaged(file.path, file.name, None, str(exc)))
         return
     if info.cut is not None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.conversion.clips import Damaged, FileClip, unreadable
+from framewin.conversion.clips import Damaged, FileClip, no_damage, unreadable
 from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
-from framewin.errors import FrameFormatError, SourceChangedError, SourceError
+from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.info import ReadOptions
 from framewin.stores.durable import tree_bytes
@@ -71,12 +71,14 @@ class FrameReader:
         """
         try:
             return self._read(begin, end, out)
-        except BaseException:
+        except BaseException as exc:
             # Nobody waits for files of one frame each, and they may be read again.
             if any(index in self._files for index, _, _ in self.plan.pieces(begin, end)):
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()
+            if isinstance(exc, OSError):
+                raise unreadable(next(self.plan.paths(begin, end)), exc) from exc
             raise
 
     def skip(self, begin: int, end: int) -> None:
@@ -175,9 +177,9 @@ class FrameReader:
             self._changed.notify_all()
 
     def _note(self, row: int, path: str, exc: SourceError) -> None:
-        # A frame of another format is no damage: leaving it out would be a decision of the user's.
-        if not self._gaps or isinstance(exc, FrameFormatError | SourceChangedError):
-            raise exc
+        stop = no_damage(path, exc)
+        if stop is not None or not self._gaps:
+            raise stop or exc
         clips = self.plan.meta.clips
         rows = np.array([row])
         name = clips.names[int(clips.clips_of(rows)[0])]

@@ -182,7 +182,9 @@ def _decoded(
             continue
         try:
             frames = context.decode(packet)
-        except av.error.FFmpegError:
+        except av.error.FFmpegError as exc:
+            if isinstance(exc, MemoryError):
+                raise
             yield None
             continue
         yield from frames
