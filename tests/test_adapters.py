@@ -303,9 +303,29 @@ def test_weights_come_third_everywhere(store: Path) -> None:
         ({"start_epoch": -1}, "start_epoch must be >= 0, got -1"),
         ({"start_step": 8}, "start_step must be in [0, 8), the steps of an epoch, got 8"),
         ({"augment": Augment(turns=True)}, "turns needs square frames, these are 4x6"),
+        ({"augment": "flip"}, "augment must be a framewin.Augment, an Albumentations Compose, a"),
+        ({"batch_size": 2.0}, "batch_size must be an integer, got 2.0"),
+        ({"seed": 1.5}, "seed must be an integer, got 1.5"),
+        ({"start_epoch": 1.5}, "start_epoch must be an integer, got 1.5"),
+        ({"start_step": True}, "start_step must be an integer, got True"),
+        ({"shard": 3}, "shard must be (index, count) with 0 <= index < count, got 3"),
+        ({"shard": (0.0, 2)}, "shard must be (index, count) with 0 <= index < count, got (0.0"),
+        ({"input_name": "resets"}, "input_name must be a name other than 'resets', got 'resets'"),
+        ({"input_name": ""}, "input_name must be a name other than 'resets', got ''"),
     ],
 )
 def test_bad_options(ds: FrameWindowDataset, options: dict, message: str) -> None:
     """Said when the batches are made, not when they are read."""
-    with pytest.raises(ValueError, match=re.escape(message)):
-        ds.to_batches(batch_size=4, **options)
+    for adapter in (ds.to_batches, ds.to_tf_dataset):
+        if adapter == ds.to_batches or "epochs" not in options:
+            with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+                adapter(**{"batch_size": 4, **options})
+
+
+def test_epochs_are_for_numpy(ds: FrameWindowDataset) -> None:
+    """Regression: Keras and torch took the number of epochs and ignored it."""
+    import_or_skip("keras")
+    import_or_skip("torch")
+    for adapter in (ds.to_keras_dataset, ds.to_torch_loader):
+        with pytest.raises(TypeError, match="epochs is for to_batches; every pass is an epoch"):
+            adapter(batch_size=4, epochs=2)

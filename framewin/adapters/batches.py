@@ -6,16 +6,17 @@ The adapters that have no graph of their own are made of these.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 
-from framewin.augment import Augment, augment_windows
+from framewin.augment import Augment, augment_windows, window_function
 from framewin.dataset import FrameWindowDataset
 from framewin.scaling import Normalize
 from framewin.windows.blocks import ShuffleBlocks
 from framewin.windows.lanes import LaneSchedule
+from framewin.windows.order import as_integer
 from framewin.windows.schedule import Shuffle, check_step
 
 Batch = tuple[Any, ...]
@@ -25,6 +26,18 @@ RESETS = "resets"
 """Name of the mask of lanes among named inputs."""
 FRAMES = "frames"
 """Name of the inputs beside a mask where no other is given."""
+
+
+def check_input_name(name: str | None) -> None:
+    """Refuse what is no name of inputs, or that of the mask beside them."""
+    if name is not None and (not isinstance(name, str) or name in ("", RESETS)):
+        raise ValueError(f"input_name must be a name other than {RESETS!r}, got {name!r}")
+
+
+def refuse_epochs(options: Mapping[str, Any]) -> None:
+    """Of adapters of which each pass is an epoch."""
+    if "epochs" in options:
+        raise TypeError("epochs is for to_batches; every pass is an epoch here, leave it out")
 
 
 def element(
@@ -89,12 +102,14 @@ class WindowBatches(Sequence[Batch]):
         self.scaling = dataset.scaling(normalize, dtype=dtype)
         self.augment, self.input_name = augment, input_name
         self.start_epoch, self.start_step, self.epochs = start_epoch, start_step, epochs
-        for name, value, least in (("start_epoch", start_epoch, 0), ("epochs", epochs, 1)):
-            if value < least:
-                raise ValueError(f"{name} must be >= {least}, got {value}")
+        as_integer("start_epoch", start_epoch, 0)
+        as_integer("epochs", epochs, 1)
+        check_input_name(input_name)
         check_step(start_step, self.steps_per_epoch)
         if isinstance(augment, Augment):
             augment.check(dataset.frame_format.shape, dataset.nodata)
+        elif augment is not None:
+            window_function(augment)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from framewin.adapters.batches import Batch, WindowBatches
+from framewin.adapters.batches import Batch, WindowBatches, refuse_epochs
 from framewin.adapters.options import BatchOptions
 from framewin.dataset import FrameWindowDataset
 from framewin.optional import require
@@ -47,6 +47,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
             use_multiprocessing=use_multiprocessing,
             max_queue_size=max_queue_size,
         )
+        refuse_epochs(options)
         if options.get("start_step"):
             raise ValueError(
                 "start_step needs to_tf_dataset or to_batches: every epoch of a PyDataset has "

@@ -17,6 +17,7 @@ import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.windows.lanes import LaneSchedule
+from framewin.windows.order import as_integer
 from framewin.windows.schedule import BatchSchedule
 from framewin.windows.spec import WindowSpec
 
@@ -47,10 +48,7 @@ class ReadAhead:
             TypeError: No integer.
             ValueError: A number below 0, frames that are not mapped, or a system that cannot.
         """
-        if not isinstance(batches, int | np.integer) or isinstance(batches, bool):
-            raise TypeError(f"read_ahead must be an integer, got {batches!r}")
-        if batches < 0:
-            raise ValueError(f"read_ahead must be >= 0, got {batches}")
+        as_integer("read_ahead", batches, 0)
         if batches and dataset.mapped is None:
             raise ValueError(
                 f"read_ahead is for frames that are mapped, those of {dataset.path} are decoded; "

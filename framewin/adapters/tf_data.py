@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from framewin.adapters.batches import element
+from framewin.adapters.batches import check_input_name, element
 from framewin.adapters.fit_passes import Cardinality, checked
 from framewin.adapters.read_ahead import ReadAhead, start
 from framewin.adapters.tf_augment import augmenter
@@ -128,6 +128,7 @@ def to_tf_dataset(
         shard=shard,
         lanes=lanes,
     )
+    check_input_name(input_name)
     _check(schedule, prefetch, start_epoch, start_step)
     _check_replicas(schedule, _local_replicas(tf.distribute.get_strategy()))
     scaling = dataset.scaling(normalize, dtype=dtype)
@@ -291,9 +292,8 @@ def scaled(frames: tf.Tensor, scaling: Scaling) -> tf.Tensor:
 def _check(
     schedule: BatchSchedule | LaneSchedule, prefetch: int, start_epoch: int, start_step: int
 ) -> None:
-    for name, value in (("prefetch", prefetch), ("start_epoch", start_epoch)):
-        if value < 0:
-            raise ValueError(f"{name} must be >= 0, got {value}")
+    order.as_integer("prefetch", prefetch, 0)
+    order.as_integer("start_epoch", start_epoch, 0)
     check_step(start_step, schedule.num_batches)
 
 

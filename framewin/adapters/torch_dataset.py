@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from framewin.adapters.batches import WindowBatches
+from framewin.adapters.batches import WindowBatches, refuse_epochs
 from framewin.adapters.options import BatchOptions
 from framewin.dataset import FrameWindowDataset
 from framewin.optional import require
@@ -98,6 +98,7 @@ def to_torch_loader(
         ValueError: An option out of its range.
         MissingDependencyError: torch is not installed.
     """
+    refuse_epochs(options)
     batches = TorchBatches(WindowBatches(dataset, **options), channels_first=channels_first)
     kept = num_workers > 0 if persistent_workers is None else persistent_workers
     return WindowLoader(

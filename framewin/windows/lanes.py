@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from framewin.schema import Int64Array
-from framewin.windows.order import EpochOrder, seed_key
+from framewin.windows.order import EpochOrder, as_integer, seed_key
 from framewin.windows.schedule import BLOCKS, Shuffle, check_shard, check_shuffle, place
 from framewin.windows.spec import WindowIndex, WindowSpec
 
@@ -52,8 +52,7 @@ class LaneSchedule:
             ValueError: Windows that cannot follow one another, or too few of them.
         """
         seed_key(seed)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        as_integer("batch_size", batch_size, 1)
         check_shard(shard)
         check_shuffle(shuffle)
         if shuffle == BLOCKS:

@@ -34,6 +34,20 @@ _SIMON_Z = 0x7369F885192C0EF5
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
+def as_integer(name: str, value: object, minimum: int) -> int:
+    """An option that counts.
+
+    Raises:
+        TypeError: Not an integer.
+        ValueError: Below the minimum.
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be >= {minimum}, got {value}")
+    return int(value)
+
+
 def seed_key(seed: int) -> tuple[int, int, int]:
     """The key that enciphers epoch numbers: three numbers in [0, 2**32).
 
@@ -43,8 +57,9 @@ def seed_key(seed: int) -> tuple[int, int, int]:
     Raises:
         ValueError: A seed outside [0, 2**63).
     """
-    if not 0 <= seed < SEED_LIMIT:
+    if isinstance(seed, int | np.integer) and not 0 <= seed < SEED_LIMIT:
         raise ValueError(f"seed must be in [0, 2**63), got {seed}")
+    seed = as_integer("seed", seed, 0)
     first, second, third = (_mix64(seed + i * _GOLDEN_GAMMA) >> 32 for i in (1, 2, 3))
     return first, second, third
 

@@ -8,6 +8,7 @@ computed, not reached.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,7 +17,7 @@ import numpy as np
 from framewin.schema import Int64Array
 from framewin.windows import order
 from framewin.windows.blocks import BlockOrder, BlockShape
-from framewin.windows.order import EpochOrder
+from framewin.windows.order import EpochOrder, as_integer
 
 Shuffle = bool | Literal["blocks"]
 """Windows in row order, in a full permutation, or in one that reads the store block by block."""
@@ -56,8 +57,7 @@ class BatchSchedule:
     """Of the shuffle "blocks", which must have it, and no other."""
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {self.batch_size}")
+        as_integer("batch_size", self.batch_size, 1)
         order.seed_key(self.seed)
         check_shard(self.shard)
         check_shuffle(self.shuffle)
@@ -150,14 +150,15 @@ class BatchSchedule:
 
 def place(steps_done: int, num_batches: int) -> tuple[int, int]:
     """Epoch and step of the batch that follows after this many, of so many in an epoch."""
-    if steps_done < 0:
-        raise ValueError(f"steps_done must be >= 0, got {steps_done}")
-    return divmod(steps_done, num_batches)
+    return divmod(as_integer("steps_done", steps_done, 0), num_batches)
 
 
 def check_shard(shard: tuple[int, int]) -> None:
     """Refuse what is no (index, count)."""
-    index, count = shard
+    try:
+        index, count = map(operator.index, shard)
+    except (TypeError, ValueError):
+        index = count = 0
     if not 0 <= index < count:
         raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard}")
 
@@ -171,7 +172,7 @@ def check_shuffle(shuffle: object) -> None:
 
 def check_step(start_step: int, num_batches: int) -> None:
     """Refuse a first step that an epoch does not have."""
-    if not 0 <= start_step < num_batches:
+    if as_integer("start_step", start_step, 0) >= num_batches:
         raise ValueError(
             f"start_step must be in [0, {num_batches}), the steps of an epoch, got {start_step}"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from framewin.schema import ClipTable, Int64Array
+from framewin.windows.order import as_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,7 @@ class WindowSpec:
     def __post_init__(self) -> None:
         least = {"input_frames": 1, "predict_frames": 1, "frame_step": 1, "window_stride": 1}
         for name, minimum in {**least, "lead_gap": 0}.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < minimum:
-                raise ValueError(f"{name} must be >= {minimum}, got {value}")
+            as_integer(name, getattr(self, name), minimum)
 
     @property
     def input_offsets(self) -> Int64Array:
