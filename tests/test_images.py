@@ -190,6 +190,50 @@ def test_gif(tmp_path: Path, transparency: bool, channels: int) -> None:
             assert np.array_equal(frame, image.convert("RGBA" if transparency else "RGB"))
 
 
+@pytest.mark.parametrize(
+    ("delays", "numbers", "step"),
+    [
+        ([100, 100, 100, 100, 700], [0, 1, 2, 3, 4], 1),  # the last one counts for nothing
+        ([0, 0, 0, 0, 0], [0, 1, 2, 3, 4], 1),
+        ([100, 100, 500, 100, 100], [0, 1, 2, 7, 8], 1),  # equal neighbours, merged
+        ([30, 30, 40, 30, 30], [0, 1, 2, 3, 4], 1),  # 30 a second, as encoders round it
+        ([100, 100, 250, 100, 100], [0, 100, 200, 450, 550], 100),  # milliseconds
+        ([100, 0, 250, 100, 100], [0, 1, 2, 3, 4], 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["gif", "webp", "png"])
+def test_delays_of_animations(
+    tmp_path: Path, kind: str, delays: list[int], numbers: list[int], step: int
+) -> None:
+    """Numbers follow time, and each change of pace is a gap; delays of 0 among others are noted."""
+    images = [Image.fromarray(picture(seed)) for seed in range(5)]
+    path = tmp_path / ("a.apng" if kind == "png" else f"a.{kind}")
+    if kind == "webp" and delays[0] == 30:
+        delays = [33, 33, 34, 33, 33]
+    data = saved(images[0], kind, save_all=True, append_images=images[1:], duration=delays)
+    path.write_bytes(data)
+    info = clip_decoder(path.name).inspect_clip(str(path), COLOUR)
+    ticks = np.array(numbers) // {"gif": 10, "webp": 1, "png": 50}[kind] if step > 1 else numbers
+    found = range(5) if info.numbers is None else info.numbers
+    assert [*found] == [*ticks]
+    assert ("delays, some of which are 0" in info.notes) == (0 < delays.count(0) < 5)
+    seconds = {30: "1/30", 33: "1/30", 0: None}.get(delays[0], "1/10")
+    assert info.frame_seconds == (None if 0 in delays[1:2] else seconds)
+    report = convert(path, tmp_path / "clips.zarr")
+    gaps = int((np.diff(numbers) != step).sum())
+    assert len(report.gaps) == gaps
+
+
+def test_a_canvas_bomb(tmp_path: Path) -> None:
+    """The canvas of a WebP file is held against the limit before the library allots it."""
+    pages = [Image.fromarray(picture(seed)) for seed in range(2)]
+    data = bytearray(saved(pages[0], "webp", save_all=True, append_images=pages[1:]))
+    data[24:30] = b"\xff\xff\x00\xff\xff\x00"
+    (tmp_path / "a.webp").write_bytes(data)
+    with pytest.raises(SourceError, match=r"a\.webp claims 65536x65536 pixels, more than the"):
+        convert(tmp_path / "a.webp", tmp_path / "clips.zarr")
+
+
 def test_a_radar_archive_of_gif_files(tmp_path: Path) -> None:
     """Files of one frame each are frames by the times in their names; the index is exact."""
     (tmp_path / "in").mkdir()

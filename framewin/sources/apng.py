@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -12,9 +14,11 @@ from framewin.errors import SourceError
 from framewin.schema import FrameFormat
 from framewin.sources import png
 from framewin.sources.info import FileInfo, ReadOptions
+from framewin.sources.timing import with_delays
 
 _FRAME_CONTROL = struct.Struct(">IIIIIHHBB")
 _SEQUENCE_BYTES = 4
+_USUAL_DELAY_PARTS = 100
 _DISPOSE_NONE, _DISPOSE_BACKGROUND, _DISPOSE_PREVIOUS = range(3)
 _BLEND_OVER = 1
 _SHARED_CHUNKS = (b"PLTE", b"tRNS")
@@ -30,6 +34,8 @@ class _Part:
     top: int
     dispose: int
     blend: int
+    seconds: Fraction
+    """How long it is shown."""
     data: list[bytes]
 
 
@@ -49,7 +55,10 @@ def inspect_animation(data: bytes, still: FileInfo, path: str, options: ReadOpti
     # What a cleared region shows is transparency, which needs a channel.
     if form.channels in (1, 3) and any(part.dispose == _DISPOSE_BACKGROUND for part in parts[:-1]):
         form = replace(form, channels=form.channels + 1)
-    return replace(still, frame_format=form, kind="animated PNG", is_clip=True, frames=len(parts))
+    info = replace(still, frame_format=form, kind="animated PNG", is_clip=True, frames=len(parts))
+    ticks = lcm(*(part.seconds.denominator for part in parts))
+    delays = [int(part.seconds * ticks) for part in parts]
+    return with_delays(info, delays, Fraction(1, ticks), path)
 
 
 def read_animation(data: bytes, path: str, options: ReadOptions) -> Iterator[np.ndarray]:
@@ -130,7 +139,7 @@ def _in_sequence(content: bytes, sequence: int, path: str) -> int:
 def _frame_control(content: bytes, head: png.Head, path: str) -> _Part:
     if len(content) != _FRAME_CONTROL.size:
         raise _damaged(path, f"a frame control has {len(content)} bytes")
-    _, width, height, left, top, _, _, dispose, blend = _FRAME_CONTROL.unpack(content)
+    _, width, height, left, top, delay, per, dispose, blend = _FRAME_CONTROL.unpack(content)
     inside = left + width <= head.width and top + height <= head.height
     if min(width, height) < 1 or not inside:
         raise _damaged(
@@ -138,7 +147,8 @@ def _frame_control(content: bytes, head: png.Head, path: str) -> _Part:
         )
     if dispose > _DISPOSE_PREVIOUS or blend > _BLEND_OVER:
         raise _damaged(path, f"a frame control has dispose {dispose} and blend {blend}")
-    return _Part(width, height, left, top, dispose, blend, [])
+    seconds = Fraction(delay, per or _USUAL_DELAY_PARTS)
+    return _Part(width, height, left, top, dispose, blend, seconds, [])
 
 
 def _decode(

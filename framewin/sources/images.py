@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +24,7 @@ from framewin.sources.info import (
     check_pixels,
     orientation_note,
 )
+from framewin.sources.timing import with_delays
 
 _KINDS = {
     ".jpg": ("JPEG", "JpegImagePlugin", "JpegImageFile"),
@@ -38,6 +40,8 @@ _GIF_HEADER_BYTES = 13
 _GIF_IMAGE, _GIF_EXTENSION, _GIF_TRAILER = 0x2C, 0x21, 0x3B
 _GIF_GRAPHIC_CONTROL = 0xF9
 _GIF_TO_BACKGROUND = 2
+_GIF_TICK, _WEBP_TICK = Fraction(1, 100), Fraction(1, 1000)
+_WEBP_FIRST_CHUNK, _WEBP_CANVAS, _WEBP_CANVAS_END = 12, b"VP8X", 30
 _JPEG_END = b"\xff\xd9"
 _NO_PIXELS = bytes(range(1, 251)) * 16
 _CORNER = 4
@@ -61,6 +65,10 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         return _inspect_gif(data, path, options)
     if kind == "WebP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+    if kind == "WebP" and data[12:16] == _WEBP_CANVAS and len(data) >= _WEBP_CANVAS_END:
+        # Pillow takes memory for the canvas when it opens the file.
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        check_pixels(height, width, path, options)
     image = _open(data, path)
     check_pixels(image.height, image.width, path, options)
     if image.mode not in _CHANNELS:
@@ -76,7 +84,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     if image.mode == "P" and options.palette == "index":
         channels = 1
     frames = getattr(image, "n_frames", 1)
-    return FileInfo(
+    info = FileInfo(
         FrameFormat(image.height, image.width, channels, "uint8"),
         kind,
         _MODES.get(image.mode, f"{image.mode.replace('P', 'palette', 1)}, 8 bits"),
@@ -84,6 +92,19 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         is_clip=frames > 1,
         frames=frames,
     )
+    return with_delays(info, _webp_delays(data), _WEBP_TICK, path) if frames > 1 else info
+
+
+def _webp_delays(data: bytes) -> list[int]:
+    """How long each frame of an animation is shown."""
+    delays = []
+    position = _WEBP_FIRST_CHUNK
+    while position + 8 <= len(data):
+        if data[position : position + 4] == b"ANMF":
+            delays.append(int.from_bytes(data[position + 20 : position + 23], "little"))
+        size = int.from_bytes(data[position + 4 : position + 8], "little")
+        position += 8 + size + size % 2
+    return delays
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
@@ -232,7 +253,8 @@ def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         raise SourceError(f"{path} ends inside its GIF header; copy it again or remove it")
     width, height = (int.from_bytes(data[at : at + 2], "little") for at in (6, 8))
     check_pixels(height, width, path, options)
-    frames, transparent, covered = _scan_gif(data, path, width, height)
+    delays, transparent, covered = _scan_gif(data, path, width, height)
+    frames = len(delays)
     if frames == 0:
         raise SourceError(f"{path} holds no frame; remove it")
     channels = 4 if transparent else 3
@@ -243,26 +265,30 @@ def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
                 "palette='index' takes GIF files of a single frame that covers it"
             )
         channels = 1
-    return FileInfo(
+    info = FileInfo(
         FrameFormat(height, width, channels, "uint8"),
         "GIF",
         "palette, 8 bits",
         is_clip=frames > 1,
         frames=frames,
     )
+    return with_delays(info, delays, _GIF_TICK, path)
 
 
-def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, bool, bool]:
-    """Number of frames, whether transparency shows, and whether the first covers the canvas."""
+def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[list[int], bool, bool]:
+    """Delay of each frame, whether transparency shows, whether the first covers the canvas."""
     position = _GIF_HEADER_BYTES + _colour_table_bytes(data[10])
-    frames, transparent, covered = 0, False, True
+    delays: list[int] = []
+    delay, transparent, covered = 0, False, True
     while position < len(data) and data[position] != _GIF_TRAILER:
         block = data[position : position + 10]
         if block[0] == _GIF_EXTENSION and len(block) > 4:
             # Later frames show through to the first, unless one is cleared to the background.
             clears = (block[3] >> 2) & 7 == _GIF_TO_BACKGROUND
-            through = frames == 0 and bool(block[3] & 1)
-            transparent |= block[1] == _GIF_GRAPHIC_CONTROL and (clears or through)
+            through = not delays and bool(block[3] & 1)
+            if block[1] == _GIF_GRAPHIC_CONTROL:
+                transparent |= clears or through
+                delay = int.from_bytes(block[4:6], "little")
             position += 2
         elif block[0] == _GIF_IMAGE and len(block) == 10:
             left, top, columns, rows = (
@@ -270,19 +296,20 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[int, boo
             )
             if left + columns > width or top + rows > height or min(columns, rows) < 1:
                 raise SourceError(
-                    f"{path} (frame {frames}) covers {rows}x{columns} at {top},{left} of "
+                    f"{path} (frame {len(delays)}) covers {rows}x{columns} at {top},{left} of "
                     f"{height}x{width}; repair or remove it"
                 )
-            if frames == 0:
+            if not delays:
                 covered = (columns, rows) == (width, height)
-            frames += 1
+            delays.append(delay)
+            delay = 0
             position += 10 + _colour_table_bytes(block[9]) + 1
         else:
             raise SourceError(f"{path} is damaged at byte {position}; repair or remove it")
         position = _behind_blocks(data, position)
     if position > len(data):
         raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
-    return frames, transparent or not covered, covered
+    return delays, transparent or not covered, covered
 
 
 def _colour_table_bytes(flags: int) -> int:

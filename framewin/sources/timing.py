@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from framewin.errors import SourceError
 from framewin.schema import Int64Array, most_frequent
+from framewin.sources.info import FileInfo
 
 _USUAL_RATES = tuple(
     Fraction(rate * 1000, base)
@@ -18,6 +19,9 @@ _USUAL_RATES = tuple(
 )
 _ROUNDING_TICKS = 1.001
 _LEAST_TICKS = 3
+_MOST_TICKS = 2**53
+VARIABLE = ", variable frame rate"
+"""What is said behind the mode of such a clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,22 +61,29 @@ def timing_of(stamps: Int64Array, tick: Fraction, rates: Iterable[Fraction]) -> 
     return Timing(since, usual, usual, usual * tick)
 
 
-def timing_of_delays(delays: Sequence[int], tick: Fraction, path: str) -> Timing | None:
-    """Like `timing_of`, of an animation whose frames are each shown for so many ticks.
+def with_delays(info: FileInfo, delays: Sequence[int], tick: Fraction, path: str) -> FileInfo:
+    """An animation whose frames are each shown for so many ticks, with the numbers by its times.
 
-    None where no frame says how long. The delay of the last one counts for nothing.
+    The delay of the last frame counts for nothing. Where no other has one, numbers stay as they
+    are, and where only some have one that is noted.
 
     Raises:
-        SourceError: Some frames say it, and others do not.
+        SourceError: Delays in ticks too fine to be counted.
     """
     before = delays[:-1]
     if not any(before):
-        return None
+        return info
     if 0 in before:
-        raise SourceError(
-            f"{path} (frame {before.index(0)}) has no delay, others have: when frames are shown "
-            "is in doubt; write it again with a delay for each, or save its frames as PNG files"
-        )
+        return replace(info, notes=(*info.notes, "delays, some of which are 0"))
+    total = sum(before)
+    if total > _MOST_TICKS:
+        raise SourceError(f"{path} has delays too fine to be counted; write it again")
     stamps = np.cumsum([0, *before], dtype=np.int64)
-    mean = Fraction(len(before)) / (int(stamps[-1]) * tick)
-    return timing_of(stamps, tick, (mean,))
+    timing = timing_of(stamps, tick, [*_USUAL_RATES, len(before) / (total * tick)])
+    return replace(
+        info,
+        mode=info.mode if timing.step == 1 else f"{info.mode}{VARIABLE}",
+        numbers=timing.numbers,
+        step=timing.step,
+        frame_seconds=str(timing.frame_seconds),
+    )

@@ -20,7 +20,7 @@ from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array
 from framewin.sources import suffix_of
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
-from framewin.sources.timing import Timing, timing_of
+from framewin.sources.timing import VARIABLE, Timing, timing_of
 from framewin.sources.video_checks import has_right_checksums, promised_bytes, promised_seconds
 
 _KINDS = {
@@ -113,7 +113,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     return FileInfo(
         form,
         kind,
-        mode if timing.step == 1 else f"{mode}, variable frame rate",
+        mode if timing.step == 1 else f"{mode}{VARIABLE}",
         _notes(path, options),
         is_clip=True,
         frames=len(packets.stamps),
