@@ -257,7 +257,7 @@ def test_indices_of_animations_are_refused(tmp_path: Path) -> None:
     small = gif_bytes(frames=1)
     for data, frames in ((gif_bytes(), 4), (small[:6] + b"\x40" + small[7:], 1)):
         (tmp_path / "a.gif").write_bytes(data)
-        message = f"a.gif is a GIF whose {frames} frames are laid over a canvas as colours; --pal"
+        message = f"a.gif is a GIF whose {frames} frames are laid over a canvas as colours; pal"
         with pytest.raises(SourceError, match=re.escape(message)):
             convert(tmp_path / "a.gif", tmp_path / "clips.zarr", palette="index")
 
