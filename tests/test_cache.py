@@ -304,6 +304,31 @@ def test_verify_when_opening(make_store: MakeClips, tmp_path: Path) -> None:
         open_cached(packed, tmp_path / "folder")
 
 
+def test_a_cache_that_another_machine_fills(
+    make_store: MakeClips,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is waited for, and one line says how to go on if that machine has gone."""
+    store, lock = make_store(CLIPS, converted=COMPRESSED), tmp_path / "cache.partial/framewin.lock"
+    lock.parent.mkdir()
+    lock.write_text('{"pid": 1, "host": "elsewhere", "machine": "", "boot": "other"}')
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            lock.unlink()
+
+    monkeypatch.setattr(caching.time, "sleep", wait)
+    open_cached(store, tmp_path / "cache")
+    told = capsys.readouterr().err
+    assert told.startswith(f"framewin: waiting, {lock.parent} is in use by process 1 on elsewhere;")
+    assert told.endswith(f"; if it has ended, remove {lock}\n")
+    assert told.count("\n") == 1
+
+
 def test_memory_that_is_not_there(make_store: MakeClips, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused with both sizes before anything is decoded, not killed by the system."""
     store = make_store(CLIPS, converted=COMPRESSED)

@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framewin import StoreError, convert
+from framewin import FrameWindowDataset, StoreError, convert
+from framewin import plan as fitting_plan
 from framewin.conversion.clips import FileClip
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.plan import draft_conversion, plan_conversion
-from framewin.stores import durable
+from framewin.stores import cache, durable
 from framewin.stores.chunks import StoredChunk
 from framewin.stores.frame_files import ShardFiles
-from tests.conftest import MakeClips
+from tests.conftest import MakeClips, make_frame
 from tests.faults.job import CHUNK_FRAMES, Failpoint, bytes_of, convert_with
 
 CLIPS = {"a": range(30)}
@@ -336,6 +337,23 @@ def test_fingerprints_of_a_long_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = {known.of_rows(row, row + 10) for row in range(0, 640, 10)}
     assert sum(made) == 640
     assert len(found) == 1  # one file, of equal parts
+
+
+def test_systems_that_lack_calls_of_linux(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but reading ahead needs them: macOS has neither these nor /proc."""
+    source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
+    for name in ("fdatasync", "posix_fadvise", "posix_fallocate", "sched_getaffinity"):
+        monkeypatch.delattr(os, name)
+    for module, name in ((durable, "_BOOT_ID"), (durable, "_MACHINE_ID"), (cache, "_MEMORY")):
+        monkeypatch.setattr(module, name, tmp_path / "none")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    convert(source, dest, compression="gzip")
+    ds = FrameWindowDataset(dest, input_frames=1, predict_frames=1, cache="memory")
+    assert len(ds) == 29
+    assert np.array_equal(ds[3][0][0], make_frame(0, 3))
+    assert fitting_plan(dest, input_frames=1, predict_frames=1, batch_size=2).read_ahead == 0
 
 
 def test_a_folder_that_cannot_be_written_to(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -143,11 +144,15 @@ def on_disk(
         raise StoreError(f"{path} is {kind}; name the file to cache the frames in")
     if not path.parent.is_dir():
         raise StoreError(f"{path.parent} is not a folder; make it first")
+    told = False
     while not path.exists():
         try:
             with durable.building(path) as site:
                 _fill(store, site.store, progress)
-        except (durable.InUseError, durable.AppearedError):
+        except (durable.InUseError, durable.AppearedError) as exc:
+            if isinstance(exc, durable.HeldElsewhereError) and not told:
+                print(f"framewin: waiting, {exc}", file=sys.stderr, flush=True)
+                told = True
             time.sleep(WAIT_SECONDS)
         except OSError as exc:
             raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc

@@ -62,6 +62,10 @@ class InUseError(StoreError):
     """Another process is building the same store."""
 
 
+class HeldElsewhereError(InUseError):
+    """A process that cannot be looked at has, or had, the lock: it may be on another machine."""
+
+
 class AppearedError(StoreError):
     """Another process made the same store."""
 
@@ -496,10 +500,10 @@ def _is_alive(pid: int) -> bool:
 def _in_use(partial: Path, *, clear: bool = False) -> InUseError:
     holder = _holder(partial)
     name = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
-    advice = "wait for it or choose another name"
+    message = f"{partial} is in use by {name}; wait for it or choose another name"
     if clear:
-        advice += f"; if it has ended, remove {partial / LOCK}"
-    return InUseError(f"{partial} is in use by {name}; {advice}")
+        return HeldElsewhereError(f"{message}; if it has ended, remove {partial / LOCK}")
+    return InUseError(message)
 
 
 def _clear(folder: Path, kept: tuple[str, ...]) -> None:
