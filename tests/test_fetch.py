@@ -460,6 +460,7 @@ def test_progress_is_in_bytes(
     monkeypatch.setattr(output, "LINE_SECONDS", 0)
     with output.show_progress("fetching", False, unit=output.BYTES) as progress:
         assert progress is not None
+        progress(1_000_000, 6_000_000_000)
         progress(3_000_000, 6_000_000_000)
     pattern = r"fetching: 3\.0 MB of 6\.0 GB, [0-9.,]+ [kMG]?B/s, [0-9]+ s left\n"
     assert re.fullmatch(pattern, capsys.readouterr().err)
