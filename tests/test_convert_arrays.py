@@ -409,3 +409,42 @@ def test_headers_of_archives_are_bounded(tmp_path: Path) -> None:
         convert(tmp_path / "a.npz", tmp_path / "clips.zarr")
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
+
+
+def test_times_of_several_files_and_calendars(tmp_path: Path) -> None:
+    """Dates stay what they are where steps and units differ; what is not a date is said."""
+    for name, units, stamps, calendar in (
+        ("a", "seconds since 2024-01-01", [0, 300, 600, 1200], "standard"),
+        ("b", "milliseconds since 2024-01-01", [0, 300_000, 600_000, 600_500], "standard"),
+        ("n", "days since 2000-01-01", [57, 58, 60], "noleap"),
+    ):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["rain"] = np.zeros((len(stamps), H, W), "uint8")
+            file["time"] = np.array(stamps)
+            file["time"].attrs.update({"units": units, "calendar": calendar})
+            file["time"].make_scale("time")
+            file["rain"].dims[0].attach_scale(file["time"])
+    options = {"axes": "tyx"}
+    report = convert(tmp_path, tmp_path.parent / "dated.zarr", exclude=("n.h5",), **options)
+    assert (report.step, report.time_unit, report.notes) == (300_000, "ms", ())
+    ds = FrameWindowDataset(tmp_path.parent / "dated.zarr", input_frames=1, predict_frames=1)
+    begin = 1_704_067_200_000
+    assert ds.clips.frame_numbers(np.arange(8)).tolist() == [
+        begin + n for n in (0, 300_000, 600_000, 1_200_000, 0, 300_000, 600_000, 600_500)
+    ]
+    note = "calendar noleap: frame numbers are days since 2000-01-01, not dates"
+    report = convert(tmp_path / "n.h5", tmp_path.parent / "days.zarr", **options)
+    assert (report.step, report.time_unit, report.notes) == (1, None, (note,))
+    with pytest.warns(UserWarning, match=note):
+        ds = FrameWindowDataset(
+            tmp_path / "n.h5", input_frames=1, predict_frames=1, array="rain", **options
+        )
+    assert ds.clips.frame_numbers(np.arange(3)).tolist() == [57, 58, 60]
+    report = convert(
+        tmp_path / "a.h5",
+        tmp_path.parent / "even.zarr",
+        step_tolerance="2s",
+        step="5min",
+        **options,
+    )
+    assert (report.step, len(report.gaps)) == (300, 1)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framewin.errors import SourceError
-from framewin.sources.listing import ListRule, list_frames
+from framewin.sources.listing import ListRule, list_frames, stated_steps
 from framewin.sources.names import NameRule, natural_key, parse_step, streams_by_last_number
 from tests.conftest import ROOT
 
@@ -192,8 +192,9 @@ def test_names_by_regular_expression(
     source = touch(tmp_path / "walk", *reversed(names))
     assert listed(source, **dict(rule)) == {"walk": (names, numbers)}
     names_rule = NameRule(rule.get("regex"), rule.get("time_format"))
-    listing = list_frames(source, ListRule(names_rule, step=rule.get("step")))
-    assert (listing.step, listing.time_unit) == (step, unit)
+    list_rule = ListRule(names_rule, step=rule.get("step"))
+    assert list_frames(source, list_rule).time_unit == unit
+    assert stated_steps(list_rule, unit) == (step, 0)
 
 
 def test_clips_by_regular_expression(tmp_path: Path) -> None:
@@ -294,7 +295,6 @@ def test_doubtful_names_are_refused(tmp_path: Path, names: list[str], message: s
             "a1_x.png has the time '1'; expected time_format='%Y', change",
         ),
         ({"regex": "(?P<time>[0-9])"}, "a1_x.png has the time '1'; expected ISO 8601, change"),
-        ({"step": "5min"}, "step='5min' does not fit; expected a number"),
         (
             {"regex": "(?P<time>[0-9])", "time_format": "%H", "step": "5"},
             "step='5' does not fit; expected a time such as 5min, in whole us",
@@ -522,3 +522,25 @@ def test_the_reason_is_in_the_file(tmp_path: Path) -> None:
         SourceError, match=r"movie\.tif is damaged \(and 1 more folders are refused"
     ):
         list_frames(source, probe=probe)
+
+
+@pytest.mark.parametrize(
+    ("rule", "unit", "message"),
+    [
+        ({"step": "5min"}, None, "step='5min' does not fit; expected a number, for names are not"),
+        ({"step_tolerance": "2ms"}, None, "step_tolerance='2ms' does not fit; expected a number"),
+        ({"step_tolerance": "2ms"}, "s", "expected a time such as 5min, in whole s"),
+        ({"step": 300}, "s", "step=300 does not fit; expected a time such as 5min, in whole s"),
+    ],
+)
+def test_steps_that_do_not_fit(rule: dict[str, object], unit: str | None, message: str) -> None:
+    """Steps of numbers are numbers, those of times are times no finer than they are."""
+    with pytest.raises(SourceError, match=re.escape(message)):
+        stated_steps(ListRule(**rule), unit)
+
+
+def test_numbers_too_large_for_the_decimals_of_others(tmp_path: Path) -> None:
+    """Bringing them to common places must not wrap around."""
+    source = touch(tmp_path, "9000000000000000000.png", "1.5.png")
+    with pytest.raises(SourceError, match="numbers too large to have 1 decimal places"):
+        listed(source, regex="(?P<frame>[0-9]+(?:[.][0-9])?)")

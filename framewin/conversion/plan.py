@@ -361,9 +361,7 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
             "convert them into stores of their own"
         )
     time_unit = listing.time_unit or next(iter(units), None)
-    step, tolerance = listing.step, listing.tolerance
-    if all(isinstance(clip, FileClip) for clip in found.clips):
-        step, tolerance = stated_steps(draft.settings.list_rule, time_unit)
+    step, tolerance = stated_steps(draft.settings.list_rule, time_unit)
     tolerance = max([tolerance, *(info.tolerance for info in found.infos)])
     if found.infos:
         first = found.infos[0]

@@ -114,12 +114,8 @@ class Listing:
     clips: list[ListedClip | ListedFile]
     skipped: dict[str, Skipped]
     """Reason to what was passed over for it."""
-    step: int | None = None
-    """As it was stated, in the unit of the numbers."""
-    tolerance: int = 0
-    """Likewise."""
     time_unit: str | None = None
-    """Where the numbers are time stamps, their unit."""
+    """Where the names are read as time stamps, the unit of the numbers."""
     places: int = 0
     """Decimal places that frame numbers have been multiplied away."""
 
@@ -202,7 +198,7 @@ def _listing(
             frames.append((relative, single))
     streams = _streams(scan, frames, rule.names, probe, files)
     with_common_places([stream for _, _, stream in streams])
-    step, tolerance, time_unit = _in_one_unit([stream for _, _, stream in streams], rule)
+    time_unit = _in_one_unit([stream for _, _, stream in streams], rule)
     own_name = _own_name(scan.source, [relative for relative, _ in folders])
     placed: list[tuple[str, ListedClip | ListedFile]] = []
     for relative, folder, stream in streams:
@@ -212,7 +208,7 @@ def _listing(
     placed.sort(key=_place)
     places = max((stream.places for _, _, stream in streams), default=0)
     clips = _unique([clip for _, clip in placed])
-    return Listing(clips, scan.skipped, step, tolerance, time_unit, places)
+    return Listing(clips, scan.skipped, time_unit, places)
 
 
 def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]:
@@ -295,18 +291,15 @@ def _nameless(stream: Stream) -> Stream:
     return stream
 
 
-def _in_one_unit(streams: Sequence[Stream], rule: ListRule) -> tuple[int | None, int, str | None]:
-    """The stated step, its tolerance and the time unit, to which time stamps are brought."""
-    times = rule.names.reads_times and bool(streams)
-    if not times:
-        step, tolerance = stated_steps(rule, None) if streams else (None, 0)
-        return step, tolerance, None
+def _in_one_unit(streams: Sequence[Stream], rule: ListRule) -> str | None:
+    """Bring time stamps to the coarsest unit that is exact, for the stated step, too."""
+    if not rule.names.reads_times or not streams:
+        return None
     step, tolerance = stated_steps(rule, "us")
     unit = coarsest_unit([stream.numbers for stream in streams], math.gcd(step or 0, tolerance))
-    factor = 10**6 // TIME_UNITS[unit]
     for stream in streams:
-        stream.numbers = stream.numbers // factor
-    return None if step is None else step // factor, tolerance // factor, unit
+        stream.numbers = stream.numbers // (10**6 // TIME_UNITS[unit])
+    return unit
 
 
 def stated_steps(rule: ListRule, time_unit: str | None) -> tuple[int | None, int]:

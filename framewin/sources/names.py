@@ -224,7 +224,7 @@ def streams_by_regex(
     for name, group in groups.items():
         places = np.frombuffer(group.places, np.uint8)
         most = int(places.max())
-        values = np.frombuffer(group.values, np.int64) * 10 ** (most - places.astype(np.int64))
+        values = _scaled(np.frombuffer(group.values, np.int64), most - places.astype(np.int64))
         what = "the time, in microseconds," if rule.reads_times else "frame number"
         stream = _ordered(name, group.names, values, show, what)
         stream.places = most
@@ -236,8 +236,18 @@ def with_common_places(streams: Sequence[Stream]) -> None:
     """Bring decimal frame numbers of all streams to the same number of places."""
     most = max((stream.places for stream in streams), default=0)
     for stream in streams:
-        stream.numbers = stream.numbers * 10 ** (most - stream.places)
+        stream.numbers = _scaled(stream.numbers, most - stream.places)
         stream.places = most
+
+
+def _scaled(numbers: Int64Array, places: Int64Array | int) -> Int64Array:
+    """Numbers with more decimal places."""
+    if (np.abs(numbers.astype(np.float64)) * 10.0**places > _MOST // 2).any():
+        raise SourceError(
+            f"there are frame numbers too large to have {np.max(places)} decimal places, which "
+            "others have; convert them into stores of their own"
+        )
+    return np.asarray(numbers * 10**places, np.int64)
 
 
 def parse_step(step: int | str, name: str = "step") -> tuple[int, bool]:
