@@ -263,7 +263,7 @@ PACKAGE = Path(framewin_package.__file__).parent
 @pytest.mark.parametrize(
     "module",
     [path for path in sorted(PACKAGE.rglob("*.py"))
-     if path.relative_to(PACKAGE).parts[0] not in ("cli", "forecast", "bench")],
+     if path.relative_to(PACKAGE).parts[0] not in ("cli", "forecast", "bench", "models")],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )  # fmt: skip
 def test_the_library_names_arguments(module: Path) -> None:
