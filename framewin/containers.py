@@ -188,6 +188,10 @@ class FrameArray:
         in_order = self.axes.removeprefix("n") in ("tyx", "tyxc")
         return in_order and self.info.dtype.isnative and not self.merged
 
+    def end_of_clip(self, row: int) -> int:
+        """Row behind the clip of a row, as far as axes and arrays tell clips apart."""
+        return self._ends[bisect.bisect_right(self._ends, row)]
+
     @property
     def left_out(self) -> tuple[str, ...]:
         """A note on each axis of length 1 that is left out."""

@@ -177,6 +177,14 @@ def test_forecasts_mean_what_their_inputs_do(tmp_path: Path, suffix: str) -> Non
     done = subprocess.run([FRAMEWIN, "info", out], capture_output=True, text=True, check=True)
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert {"no data 255", "values times 0.05, in mm", "y 55 to 54", "x 0 to 11"} <= set(lines)
+    (tmp_path / "other").mkdir()
+    dataset.to_netcdf(
+        tmp_path / "other" / "a.nc",
+        engine="h5netcdf",
+        encoding={"rain": {**encoding, "scale_factor": 0.1}},
+    )
+    with pytest.raises(SourceError, match=r"other has the scale_factor 0.1, .* with 0.05; bring"):
+        predict(run, tmp_path / "other", out=tmp_path / "other.zarr")
 
 
 def test_a_folder_is_read_as_it_was_converted(make_clips: MakeClips, tmp_path: Path) -> None:

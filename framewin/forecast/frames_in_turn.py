@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
 from framewin.errors import SourceError, StoreError
 from framewin.remote import Location
-from framewin.schema import StoreMeta
+from framewin.schema import PACKING, StoreMeta
 from framewin.sources.info import STORE_KIND, ReadOptions
 from framewin.stores import SUFFIXES, Store, open_store
 from framewin.stores.array_store import open_array
@@ -77,7 +77,9 @@ def open_frames(source: Path, trained_on: Location) -> FramesInTurn:
         StoreError: A store that cannot be read.
     """
     if _is_store(source):
-        return StoreFrames(open_store(source))
+        store = open_store(source)
+        _check_packing(source, store.meta.packing, trained_on)
+        return StoreFrames(store)
     try:
         settings = _settings(_opened(trained_on).meta.conversion)
     except StoreError as exc:
@@ -87,7 +89,23 @@ def open_frames(source: Path, trained_on: Location) -> FramesInTurn:
     plan = draft_conversion(source, trained_on, settings, new_dest=False)
     if any(found != plan.formats[0] for found in plan.formats):
         check_formats(plan)
+    _check_packing(source, plan.meta.packing, trained_on)
     return SourceFrames(plan)
+
+
+def _check_packing(source: Path, packing: Mapping[str, Any], trained_on: Location) -> None:
+    """Refuse frames whose values mean something else than those that were trained on."""
+    try:
+        trained = _opened(trained_on).meta.packing
+    except StoreError:
+        # Frames of a store can be forecast without the one that was trained on.
+        return
+    for name in PACKING:
+        if packing.get(name) != trained.get(name):
+            raise SourceError(
+                f"{source} has the {name} {packing.get(name)}, {trained_on} was trained on with "
+                f"{trained.get(name)}; bring its values to the same form"
+            )
 
 
 def input_windows(

@@ -112,8 +112,10 @@ def read_frames(
     path: str, options: ReadOptions, first: int
 ) -> tuple[int, Iterator[np.ndarray | SourceError]]:
     """The frames of a clip from one at or before `first` on, and which that is."""
-    decoder = clip_decoder(path)
-    if is_seekable(path):
+    # An array whose axes are stated is read like those of other containers, and may be many clips.
+    of_axes = options.axes is not None and suffix_of(path) == ".npy"
+    decoder = cast(ClipDecoder, _decoder(".zarr")) if of_axes else clip_decoder(path)
+    if of_axes or is_seekable(path):
         return first, cast(SeekableDecoder, decoder).read_clip_from(path, options, first)
     return 0, decoder.read_clip(path, options)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,17 +101,24 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
 def read_clip_from(path: str, options: ReadOptions, first: int) -> Iterator[np.ndarray]:
     """Frames from `first` on, (H, W, C) each."""
     with _source_errors():
-        source = _open(path, options)
+        # Again for each of its clips, of which there may be thousands.
+        source = _opened(path, options.array, options.axes, Path(path).stat().st_mtime_ns)
         size = source.chunk_frames or max(1, _READ_BYTES // source.frame_format.nbytes)
         while first < source.num_frames:
             # To the end of the chunk, so that each chunk is decoded once.
-            end = min((first // size + 1) * size, source.num_frames)
+            end = min((first // size + 1) * size, source.end_of_clip(first))
             yield from source.read(first, end)
             first = end
 
 
 def _open(path: str, options: ReadOptions) -> FrameArray:
     return open_frames(Path(path), array=options.array, axes=options.axes)
+
+
+@lru_cache(maxsize=8)
+def _opened(path: str, array: str | None, axes: str | None, changed_ns: int) -> FrameArray:
+    """An array as it was at that time."""
+    return open_frames(Path(path), array=array, axes=axes)
 
 
 def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:
