@@ -31,6 +31,7 @@ from framewin import (
     StoreError,
     convert,
 )
+from framewin.conversion.against import compare
 from framewin.schema import Gap
 from framewin.stores import open_store
 from tests.conftest import MakeClips, make_frame, write_frames
@@ -191,6 +192,36 @@ def test_a_disk_that_fills_up_ends_all_threads(
     monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(StoreError, match="cannot be written: No space left on device"):
         convert(tmp_path / "in", tmp_path / "clips.zarr", workers=7)
+
+
+@pytest.mark.parametrize("on_error", ["stop", "gap"])
+def test_what_was_not_compared_is_not_equal(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: str
+) -> None:
+    """Regression: frames that are damaged in the source were passed over in silence."""
+    source = make_clips({"a": range(60), "b": range(4)})
+    known = cut(source / "a" / "frame_50.png") if on_error == "gap" else None
+    convert(source, tmp_path / "clips.zarr", on_error=on_error)
+    assert compare(tmp_path / "clips.zarr", source) == []
+    for number in range(7, 15):
+        cut(source / "a" / f"frame_{number}.png")
+    write_frames(source / "a", {"frame_30.png": make_frame(0, 31)})
+    first = source / "b" / "frame_0.png"
+    first.write_bytes(b"")
+    monkeypatch.setattr("framewin.conversion.against.BLOCK_BYTES", 1)
+    lines = compare(tmp_path / "clips.zarr", source, workers=8)
+    assert lines[:4] == [
+        f"a: frames 30 differ from {source}",
+        f"b: frames 0 are in the store, not in {source}",
+        f"a: frames 7, 8, 9, 10, 11 and 3 more are damaged in {source}, and were not compared",
+        f"{first} is empty; expected a PNG file, copy it again or remove it",
+    ]
+    assert lines[4].startswith(f"{source / 'a' / 'frame_7.png'} is cut short")
+    assert lines[8:] == ["and 4 more damaged frames or files"]
+    assert not any(str(known) in line for line in lines)
+    done = framewin("verify", tmp_path / "clips.zarr", "--against", source)
+    assert (done.returncode, rows(done.stdout)["compared"]) == (1, "not equal")
+    assert done.stderr.splitlines() == [f"framewin: {line}" for line in lines]
 
 
 def no_memory(*args: object, **kwargs: object) -> None:

@@ -14,6 +14,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from framewin.conversion.clips import Damaged
 from framewin.conversion.plan import ConversionPlan, Target, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
@@ -42,16 +43,19 @@ def compare(
         progress: Called with (frames done, frames in all).
 
     Returns:
-        A line for each clip in which frames differ, or are in one of the two only.
+        A line for each clip in which frames differ, or are in one of the two only, or cannot be
+        compared because the source is damaged; then what is wrong with the first of those.
 
     Raises:
         StoreError: The store cannot be read.
-        SourceError: The source cannot be read, or is damaged where the store has a frame.
+        SourceError: The source cannot be read.
     """
     refuse_url(store, "framewin fetch it to compare it with its source")
     opened = open_store(store, cache_bytes=0)
     settings = _settings(opened.meta.conversion)
     target = Target(nodata=opened.meta.nodata)
+    # Damage ends no comparison: it is told, and the other frames are compared.
+    settings = replace(settings, on_error="gap")
     plan = draft_conversion(source, store, settings, target, new_dest=False)
     here, there = plan.meta.frame_format, opened.meta.frame_format
     if here != there:
@@ -66,11 +70,25 @@ def compare(
     lacking = places < 0
     lacking[list(reader.damaged)] = False
     extra = np.setdiff1d(np.arange(opened.meta.clips.num_frames), places)
+    lost = np.array([row for row in sorted(reader.damaged) if places[row] >= 0], dtype=np.int64)
     return [
         *_lines(plan.meta.clips, np.flatnonzero(differ), f"differ from {source}"),
         *_lines(plan.meta.clips, np.flatnonzero(lacking), f"are in {source}, not in the store"),
         *_lines(opened.meta.clips, extra, f"are in the store, not in {source}"),
+        *_lines(plan.meta.clips, lost, f"are damaged in {source}, and were not compared"),
+        *_reasons(
+            [*plan.damaged, *(reader.damaged[row] for row in sorted(reader.damaged))], opened
+        ),
     ]
+
+
+def _reasons(damaged: list[Damaged], store: Store) -> Iterator[str]:
+    """What is wrong with the first of the damaged frames that the store does not know to be so."""
+    known = {(entry["clip"], entry["number"]) for entry in store.meta.conversion.get("damaged", ())}
+    new = [entry.reason for entry in damaged if (entry.clip, entry.number) not in known]
+    yield from new[:NUMBERS_SHOWN]
+    if len(new) > NUMBERS_SHOWN:
+        yield f"and {len(new) - NUMBERS_SHOWN} more damaged frames or files"
 
 
 def _settings(recorded: Any) -> ConvertSettings:
@@ -139,11 +157,12 @@ def _submit(
         form = plan.meta.frame_format
         frames = np.empty((end - begin, *form.shape), form.dtype)
         reader.read(begin, end, frames)
-        wanted = places[begin:end] >= 0
+        # Other threads add to what is damaged, so nothing goes through all of it.
+        intact = [row not in reader.damaged for row in range(begin, end)]
+        wanted = (places[begin:end] >= 0) & intact
         found = np.zeros(end - begin, dtype=bool)
         if not wanted.any():
             return found
-        wanted[[row - begin for row in reader.damaged if begin <= row < end]] = False
         stored = store.frames.take(places[begin:end][wanted])
         # By their bytes, for which NaN equals itself.
         here, there = (
