@@ -84,8 +84,14 @@ def compare(
 
 def _reasons(damaged: list[Damaged], store: Store) -> Iterator[str]:
     """What is wrong with the first of the damaged frames that the store does not know to be so."""
-    known = {(entry["clip"], entry["number"]) for entry in store.meta.conversion.get("damaged", ())}
-    new = [entry.reason for entry in damaged if (entry.clip, entry.number) not in known]
+    alone = len(store.meta.clips.names) == 1  # and may have been moved, as in `_places`
+
+    def place(clip: str, number: int | None) -> tuple[str, int | None]:
+        return "" if alone else normalize("NFC", clip), number
+
+    recorded = store.meta.conversion.get("damaged", ())
+    known = {place(entry["clip"], entry["number"]) for entry in recorded}
+    new = [entry.reason for entry in damaged if place(entry.clip, entry.number) not in known]
     yield from new[:NUMBERS_SHOWN]
     if len(new) > NUMBERS_SHOWN:
         yield f"and {len(new) - NUMBERS_SHOWN} more damaged frames or files"
