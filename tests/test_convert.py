@@ -346,7 +346,7 @@ def test_a_name_that_is_not_utf8(make_clips: MakeClips, tmp_path: Path) -> None:
 def test_a_step_that_no_frame_follows(make_clips: MakeClips, tmp_path: Path) -> None:
     """Else every frame would stand alone, and no window would fit."""
     source = make_clips({"a": range(5)})
-    with pytest.raises(SourceError, match="has no two frames that are 2 apart; leave --step out"):
+    with pytest.raises(SourceError, match="has no two frames that are 2 apart; leave step= out"):
         convert(source, tmp_path / "clips.zarr", step=2)
 
 

@@ -308,7 +308,7 @@ def test_a_store_that_changed(stores: Callable[..., Path], server: Server, tmp_p
             replace()
 
     server.fault = amid
-    with pytest.raises(StoreError, match=r"changed while it was (fetched; use --re|read; begin)"):
+    with pytest.raises(StoreError, match=r"changed while it was (fetched; use rest|read; begin)"):
         fetch(url, dest, workers=1)
     assert not dest.exists()
 

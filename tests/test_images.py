@@ -484,7 +484,9 @@ def test_sparse_geotiff(text: str | None, fill: int, kept: int) -> None:
     """Tiles that were left out on purpose are no damage, but must be allowed."""
     page = picture(shape=(32, 32), dtype="uint16")
     data = sparse(geotiff(page, text, tile=(16, 16)), kept)
-    message = f"a.tif (page 0) is sparse: {4 - kept} of its 4 strips or tiles are left out; --allow"
+    message = (
+        f"a.tif (page 0) is sparse: {4 - kept} of its 4 strips or tiles are left out; allow_missing"
+    )
     with pytest.raises(SourceError, match=re.escape(message)):
         one(data, "a.tif")
     expected = np.full_like(page, fill)
