@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 import tifffile
 import xarray
 
-from framewin.conversion.audit import audit
+from framewin.conversion.audit import audit, window_hint
 from framewin.conversion.plan import draft_conversion
 from framewin.conversion.settings import ConvertSettings
+from framewin.schema import ClipTable
 from tests.conftest import MakeClips, make_frame, write_frames
 from tests.test_cli import framewin, rows
 from tests.test_png import chunk, png_bytes
@@ -139,3 +141,29 @@ def test_wrong_options(tmp_path: Path, arguments: list[str], message: str) -> No
     done = framewin("convert", tmp_path, tmp_path / "clips.zarr", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("clips", "unit", "message"),
+    [
+        ([range(3)], None, None),
+        ([[0, 1, 2, 9, 10, 11]], None, None),
+        ([[0], [0]], None, "none of 1 + 1 frames, for every clip has a single frame; put"),
+        ([[0, 10, 21, 30, 41]], None, "spaced, 9 to 11 apart; allow it by step_tolerance=1"),
+        ([[0, 9, 20, 29]], "ms", "spaced, 9ms to 11ms apart; allow it by step_tolerance='2ms'"),
+        ([[0, 1, 10, 100, 1000]], None, "hardly any, for 5 frames lie in 4 runs; their distances"),
+    ],
+)  # fmt: skip
+def test_what_to_try_where_hardly_any_window_fits(
+    clips: list[list[int]], unit: str | None, message: str | None
+) -> None:
+    """Single frames, uneven steps and wrong steps are told apart; the tolerance is enough."""
+    names = [str(place) for place in range(len(clips))]
+    table = ClipTable.from_frame_numbers(names, clips, time_unit=unit)
+    found = window_hint(table)
+    assert (found is None) == (message is None)
+    assert message is None or message in found
+    tolerance = re.search(r"step_tolerance='?(\d+)", found or "")
+    if tolerance:
+        even = ClipTable.from_frame_numbers(names, clips, tolerance=int(tolerance[1]))
+        assert len(even.segment_starts) == len(clips)

@@ -150,7 +150,8 @@ def shown_step(step: int, time_unit: str | None) -> str:
 def window_hint(clips: ClipTable) -> str | None:
     """What to try where most frames have no neighbour that a window could hold, too."""
     lengths = clips.segment_lengths
-    if lengths.max() > 1 and 2 * len(lengths) <= clips.num_frames + 1:
+    whole = len(lengths) == len(clips.names) or 2 * len(lengths) < clips.num_frames
+    if whole and lengths.max() > 1:
         return None
     if len(clips.names) == clips.num_frames:
         return (
