@@ -91,19 +91,24 @@ class Augment:
     """Leave the targets without noise."""
 
     def __post_init__(self) -> None:
+        for flag in fields(self):
+            if flag.default is False and not isinstance(getattr(self, flag.name), bool):
+                raise TypeError(
+                    f"{flag.name} must be True or False, got {getattr(self, flag.name)!r}"
+                )
         for name in ("shift", "rotation", "shear", "brightness", "noise"):
             value = getattr(self, name)
-            if not 0 <= value < math.inf:
+            if isinstance(value, bool | str) or not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be >= 0, got {value!r}")
         if self.shear >= 90:
             raise ValueError(f"shear must be below 90 degrees, got {self.shear!r}")
         for name in ("zoom", "contrast"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high < math.inf:
-                raise ValueError(
-                    f"{name} must be (low, high) with 0 < low <= high, got {(low, high)}"
-                )
-        if self.crop is not None and min(self.crop) < 1:
+            pair = getattr(self, name)
+            if not _is_pair(pair) or not 0 < pair[0] <= pair[1] < math.inf:
+                raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {pair}")
+        if self.crop is not None and not (
+            _is_pair(self.crop, int | np.integer) and min(self.crop) > 0
+        ):
             raise ValueError(f"crop must be (height, width) of at least 1, got {self.crop}")
 
     @property
@@ -343,6 +348,11 @@ def _mixed(numbers: Any, ops: Any) -> Any:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         numbers = (numbers ^ ops.right_shift(numbers, shift)) * np.uint32(factor)
     return numbers ^ ops.right_shift(numbers, 16)
+
+
+def _is_pair(value: Any, kind: Any = int | float | np.number) -> bool:
+    is_two = isinstance(value, tuple | list) and len(value) == 2
+    return is_two and all(isinstance(part, kind) for part in value)
 
 
 def _between(limits: tuple[float, float], value: Any) -> Any:

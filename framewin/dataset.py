@@ -33,6 +33,7 @@ from framewin.windows.blocks import (
 )
 from framewin.windows.choose import Chooser, WindowTable, chosen, weighed
 from framewin.windows.lanes import LaneSchedule
+from framewin.windows.order import as_integer
 from framewin.windows.schedule import BLOCKS, BatchSchedule, Shuffle, cumulative_draws
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import (
@@ -268,6 +269,8 @@ class FrameWindowDataset:
             raise ValueError(f"{path} has no no-data value; give one, for example nodata=255")
         if clips is not None and split is not None:
             raise ValueError("give clips or split, not both")
+        if split is None and (split_file, split_span) != (None, None):
+            raise ValueError("split_file and split_span go with split=, the name of a part")
         if split_span is not None and split_span < 1:
             raise ValueError(f"split_span must be >= 1, got {split_span}")
         self._weighted = sample_weight is not None
@@ -306,7 +309,8 @@ class FrameWindowDataset:
         if where is not None:
             self._index = self._index.only(chosen(where, self.table))
             if len(self._index) == 0:
-                raise ValueError(f"no window satisfies where={where!r}; loosen it")
+                part = "" if self._derived is None else f" of the part {self._derived[1]!r}"
+                raise ValueError(f"no window{part} satisfies where={where!r}; loosen it")
         if weights is not None:
             self._draws = cumulative_draws(weighed(weights, self.table))
 
@@ -676,6 +680,8 @@ class FrameWindowDataset:
         if dtype is not None and dtype not in SCALED_DTYPES:
             allowed = ", ".join(SCALED_DTYPES)
             raise ValueError(f"dtype must be None or one of {allowed}, got {dtype!r}")
+        as_integer("batch_size", batch_size, 1)
+        as_integer("prefetch", prefetch, 0)
         spec, form = self.spec, self.frame_format
         stored = batch_size * (spec.input_frames + spec.predict_frames) * form.nbytes
         batch = stored
@@ -911,6 +917,10 @@ def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
         if options["verify"]:
             refuse_damage(path)
     else:
+        if options["verify"] and options["cache"] in (None, "memory"):
+            raise ValueError(
+                f"{path} was not written by framewin and has no checksums; leave verify out"
+            )
         store = open_array(
             path,
             **of_array,
@@ -983,9 +993,12 @@ def _absolute(path: Any, *, text: bool = False) -> Any:
 
 
 def _lines(path: Path) -> list[str]:
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no file; expected a text file with a clip in each line")
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ValueError(
+            f"{path} cannot be read as a text file with a clip in each line: {exc}"
+        ) from None
     names = [line for line in lines if line and not line.startswith("#")]
     if not names:
         raise ValueError(f"{path} names no clip; write one in each line")
@@ -993,6 +1006,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _clip_indices(store: FrameStore, names: Sequence[str]) -> list[int]:
+    if isinstance(names, str):
+        raise ValueError(f"clips must be a list of names, got the text {names!r}")
     known = {normalize("NFC", name): i for i, name in enumerate(store.meta.clips.names)}
     unknown = [name for name in names if normalize("NFC", name) not in known]
     if unknown:

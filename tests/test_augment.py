@@ -289,11 +289,17 @@ def test_keras_layers_change_all_frames_alike() -> None:
         ({"zoom": (2, 1)}, "zoom must be (low, high) with 0 < low <= high, got (2, 1)"),
         ({"contrast": (0, 1)}, "contrast must be (low, high) with 0 < low <= high, got (0, 1)"),
         ({"crop": (0, 2)}, "crop must be (height, width) of at least 1, got (0, 2)"),
+        ({"crop": (2.5, 3)}, "crop must be (height, width) of at least 1, got (2.5, 3)"),
+        ({"crop": 64}, "crop must be (height, width) of at least 1, got 64"),
+        ({"zoom": 1.2}, "zoom must be (low, high) with 0 < low <= high, got 1.2"),
+        ({"rotation": "10"}, "rotation must be >= 0, got '10'"),
+        ({"shear": True}, "shear must be >= 0, got True"),
+        ({"flip_vertical": "no"}, "flip_vertical must be True or False, got 'no'"),
     ],
 )
 def test_bad_augmentations(options: dict, message: str) -> None:
     """The message names the field and the value."""
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         Augment(**options)
 
 

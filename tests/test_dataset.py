@@ -105,7 +105,7 @@ def test_chosen_clips(make_store: MakeClips) -> None:
     assert only_b.window(0).predict_frame_numbers == (22,)
     assert len(open_dataset(store, clips=["a", "c"])) == 6
     assert open_dataset(store, clips=["c", "a"]).windows_per_clip() == {"a": 4, "c": 2}
-    with pytest.raises(ValueError, match=r"no clip is called 'd' in .*; there are a, b, c"):
+    with pytest.raises(ValueError, match=r"no clip of .* is called 'd'; there are a, b, c"):
         open_dataset(store, clips=["d"])
 
 
@@ -291,3 +291,27 @@ def test_a_mapped_file_that_shrinks_is_an_error(
     assert isinstance(batches, tf.data.Dataset)
     with pytest.raises(StoreError, match=r"bytes|cut short|cannot be read"):
         FrameWindowDataset(path, **shape, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clips": "ab"}, "clips must be a list of names, got the text 'ab'"),
+        (
+            {"split_file": "mine.json"},
+            "split_file and split_span go with split=, the name of a par",
+        ),
+        ({"split_span": 9}, "split_file and split_span go with split=, the name of a part"),
+        ({"verify": True}, "a.npy was not written by framewin and has no checksums; leave verify"),
+    ],
+)
+def test_nothing_is_ignored(
+    make_store: MakeClips, tmp_path: Path, options: dict, message: str
+) -> None:
+    """Regression: letters were taken for clips, and options that had no effect were accepted."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((12, 4, 6), "uint8"))
+    if "verify" not in options:
+        path = make_store({"a": range(12), "b": range(12)})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FrameWindowDataset(path, input_frames=2, predict_frames=1, **options)

@@ -56,6 +56,7 @@ def test_clips_by_name_pattern_expression_and_file(store: Path, tmp_path: Path) 
         ({"a": re.compile("x")}, "no clip matches 'x'; there are day_0"),
         ({"a": "day_*", "b": "*_1"}, "clip 'day_1' is in the parts a and b; a clip may be in one"),
         ({"a": 0.5, "b": "day_*"}, "give every part a share, or every part its clips; got "),
+        ({"a": Path("gone.txt")}, "gone.txt cannot be read as a text file with a clip in each lin"),
     ],
 )
 def test_bad_choices(store: Path, parts: dict, message: str) -> None:
@@ -124,6 +125,8 @@ def test_a_condition_may_leave_no_training_window(store: Path) -> None:
     with pytest.raises(ValueError, match="no window satisfies"):
         open_dataset(store, split="train", where="clip > 'day_9'")
     assert held_back.statistics().frames == 3 * 12
+    with pytest.raises(ValueError, match="no window of the part 'train' satisfies where="):
+        open_dataset(store, where="clip > 'day_9'").split(train=["day_*"], test=["night_*"])
     held_back = open_dataset(store, split="test", where="clip > 'day_9'")
     assert clips_of(held_back) == [f"night_{i}" for i in range(4)]
     with pytest.raises(ValueError, match="are of the training part, but there no window satisfies"):
