@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 BODY_OPTIONS = ("filters", "layers", "patch_size", "dropout")
 
@@ -43,6 +46,39 @@ MODELS = {
     "persistence": ModelKind("build_persistence", "repeats the last frame; nothing to train"),
 }
 """Name -> model; anything else must be the user's own, `package.module:build`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScale:
+    """What models of the table compute with: `(stored - offset) / divisor`, by channel."""
+
+    offset: tuple[float, ...]
+    """Stored unit, one for each channel."""
+    divisor: tuple[float, ...]
+    """The same."""
+    blank: float | None = None
+    """Stored value of inputs without data, in whose place a model sees 0."""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None, channels: int) -> ModelScale | None:
+        """What `asdict` gave, or None.
+
+        Raises:
+            ValueError: It is not for so many channels, or has a value that scales nothing.
+        """
+        if record is None:
+            return None
+        offset, divisor, blank = (record[name] for name in ("offset", "divisor", "blank"))
+        numbers = [*offset, *divisor, *([] if blank is None else [blank])]
+        if any(type(each) not in (int, float) or not math.isfinite(each) for each in numbers) or (
+            not len(offset) == len(divisor) == channels or min(divisor) <= 0
+        ):
+            raise ValueError(f"scaling cannot be {str(record)[:200]}")
+        return cls(tuple(offset), tuple(divisor), blank)
+
+    def record(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
 
 
 def check_model_name(name: str) -> str:

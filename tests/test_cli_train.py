@@ -136,6 +136,10 @@ def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
             ("--config", "run/edited.json"),
             "must be a run folder or its run.json, got run/edited.jso",
         ),
+        (
+            ("clips.zarr", "--split", "a.json", "--test-share", "0.1"),
+            "--split says the parts; leave --test-share out",
+        ),
         (("clips.zarr", "--minutes", "inf"), "minutes must be finite, got inf"),
         (
             ("clips.zarr", "--shuffle", "no"),

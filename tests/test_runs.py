@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
+SCALING = {"offset": [1.0], "divisor": [2.0], "blank": None}
 PROGRAM = """
 import sys
 from framewin.forecast.settings import TrainSettings
@@ -150,6 +151,14 @@ def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
         (edited(lambda r: r["frame"].update(height=0)), StoreError, "at least one pixel"),
         (edited(lambda r: r.update(frame=3)), StoreError, "run.json is damaged: "),
         (edited(lambda r: r["frame"].update(height=8.5)), StoreError, "height of a frame cannot b"),
+        *(
+            (
+                edited(lambda r, change=change: r.update(scaling={**SCALING, **change})),
+                StoreError,
+                "run.json is damaged: scaling cannot be {",
+            )
+            for change in ({"divisor": [0]}, {"offset": ["1"]}, {"offset": [1, 2]}, {"blank": "x"})
+        ),
         (edited(lambda r: r.pop("split")), StoreError, "run.json is damaged: lacks 'split'"),
         (edited(lambda r: r.update(split=3)), StoreError, "run.json is damaged: split cannot be 3"),
         (edited(lambda r: r["model"].update(name="x")), StoreError, "model must be one of convl"),

@@ -18,9 +18,12 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert
+from framewin.forecast.normalize import model_scale
 from framewin.forecast.runs import load_run
 from framewin.forecast.train import TrainReport, TrainSettings, train
 from framewin.forecast.validation import evaluate
+from framewin.metrics import FULL_SCALE
+from framewin.model_table import ModelScale
 from tests.conftest import MakeClips, import_or_skip, write_frames
 
 pytestmark = [
@@ -122,6 +125,129 @@ def test_one_clip_is_split_by_time(
     assert report.split == f"by time, {split} for test, 5 frames before each left out"
     assert sum(report.windows.values()) == sum(windows.values())
     assert min(report.windows.values()) >= 2
+
+
+def test_a_split_that_was_made_before(tmp_path: Path) -> None:
+    """Its parts are trained on and scored, and resumed; without a test part, validation."""
+    store = moving_store(tmp_path, clips=2, frames=60)
+    dataset = FrameWindowDataset(store, input_frames=3, predict_frames=2)
+    shares = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    dataset.split(shares, by="time").save(tmp_path / "mine.json")
+    report, _ = trained(store, tmp_path / "run", epochs=1, split=str(tmp_path / "mine.json"))
+    assert report.split == "by time, as in mine.json"
+    parts = dataset.split(shares, by="time")
+    assert report.windows == {name: len(part) for name, part in parts.items()}
+    run = load_run(tmp_path / "run")
+    assert run.settings.split == str(tmp_path / "mine.json")
+    assert (tmp_path / "run" / "split.json").read_text() == (tmp_path / "mine.json").read_text()
+    dataset.split(train="clip0", validation="clip1").save(tmp_path / "two.json")
+    report, _ = trained(store, tmp_path / "two", epochs=1, split=str(tmp_path / "two.json"))
+    assert (report.part, load_run(report.run).settings.test_share) == ("validation", 0)
+    dataset.split(train="clip0", later="clip1").save(tmp_path / "other.json")
+    for name, error, message in (
+        ("none.json", StoreError, "none.json cannot be read: No such file or directory"),
+        ("other.json", TrainingError, "other.json has the parts train, later; training needs tr"),
+        ("run/run.json", StoreError, "run.json is not a split file (KeyError('framewin_split'))"),
+    ):
+        with pytest.raises(error, match=re.escape(message)):
+            trained(store, tmp_path / "not", split=str(tmp_path / name))
+    with pytest.raises(TrainingError, match="leaves 5 frames out between the parts, a window span"):
+        trained(store, tmp_path / "not", split=str(tmp_path / "mine.json"), input_frames=4)
+    assert not (tmp_path / "not").exists()
+
+
+def array_store(folder: Path, name: str, frames: np.ndarray, **options: object) -> Path:
+    """A store of one clip for each of (clips, T, H, W)."""
+    (folder / name).mkdir()
+    for clip, each in enumerate(frames):
+        np.save(folder / name / f"c{clip}.npy", each)
+    convert(folder / name, folder / f"{name}.zarr", **options)
+    return folder / f"{name}.zarr"
+
+
+def test_values_that_fill_little_of_their_dtype(tmp_path: Path) -> None:
+    """Regression: the same clips were learnt as uint8, and hardly as counts or in Kelvin."""
+    places = (np.arange(12)[None] + 3 * np.arange(5)[:, None]) % 8
+    bright = np.broadcast_to(np.arange(8) == places[..., None, None], (5, 12, 8, 8))
+    found = {}
+    for name, values in (
+        ("bytes", bright.astype(np.uint8) * 255),
+        ("counts", bright.astype(np.int16) * 255),
+        ("kelvin", np.where(bright, 300, 260).astype(np.float32)),
+    ):
+        report, lines = trained(array_store(tmp_path, name, values), tmp_path / f"run-{name}")
+        found[name] = report.evaluation.skill
+        run = load_run(report.run)
+        if name == "bytes":
+            assert run.scale is None
+            continue
+        low, width = (0.0, 255.0) if name == "counts" else (260.0, 40.0)
+        assert (run.scale.offset, run.scale.divisor) == ((low,), (width,))
+        said = f"the model sees 0..1 for values of {low:g} to {low + width:g}, and losses are of"
+        assert lines[1].startswith(said)
+    assert found["bytes"] > 0.005
+    assert found["counts"] == pytest.approx(found["kelvin"], abs=0.003)
+    assert found["counts"] == pytest.approx(found["bytes"], abs=0.005)
+    record = json.loads((tmp_path / "run-kelvin" / "run.json").read_text())
+    # A run of before there were scales was trained in unit scale.
+    del record["scaling"], record["settings"]["normalize"]
+    (tmp_path / "run-kelvin" / "run.json").write_text(json.dumps(record))
+    old = load_run(tmp_path / "run-kelvin")
+    assert (old.scale, old.settings.normalize) == (None, "unit")
+    assert old.build().get_layer("unit_scale")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "normalize", "nodata", "found"),
+    [
+        ("uint8", 0, 64, "auto", None, None),
+        ("uint8", 10, 60, "auto", None, ((10,), (50,), None)),
+        ("uint8", 0, 255, "range", None, ((0,), (255,), None)),
+        ("uint16", 0, 4095, "auto", None, ((0,), (4095,), None)),
+        ("int16", -5, 500, "auto", -999, ((-5,), (505,), -999)),
+        ("float32", 0, 1, "auto", None, None),
+        ("float32", -1, 0.5, "auto", None, None),
+        ("float32", 0, 1, "auto", -9999.0, ((0,), (1,), -9999.0)),
+        ("float32", 260, 300, "unit", None, None),
+        ("float32", 260, 300, "auto", math.nan, ((260,), (40,), 0.0)),
+        ("float32", -40, 40, "auto", math.nan, ((-40,), (80,), None)),
+        ("float32", 0, 2, "standard", None, ((1,), (1,), None)),
+        ("float32", 7, 7, "auto", None, ((7,), (1,), None)),
+    ],
+)
+def test_what_a_model_computes_with(
+    dtype: str, low: float, high: float, normalize: str, nodata: float | None,
+    found: object, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The range of the values with data, where it is not the dtype's; no data becomes 0."""
+    frames = np.where(np.arange(8) % 2, low, high).astype(dtype) * np.ones((1, 9, 8, 1), dtype)
+    if nodata is not None:
+        frames[:, :, 0] = nodata
+    options = {} if nodata is None else {"nodata": nodata}
+    store = array_store(tmp_path, "a", frames, **options)
+    dataset = FrameWindowDataset(store, input_frames=3, predict_frames=2)
+    from framewin.models import build_model
+
+    scale = model_scale(dataset, normalize)
+    assert scale == (None if found is None else ModelScale(*found))
+    if scale is None:
+        return
+    model = build_model("convlstm", 3, 2, dataset.frame_format, {"filters": 2, "layers": 1},
+                        scale=scale)  # fmt: skip
+    inputs = np.nan_to_num(dataset.batch([0])[0])
+    scaled = model.get_layer("to_scale")(inputs).numpy()
+    wanted = (inputs - np.float64(scale.offset)) / scale.divisor
+    if scale.blank is not None:
+        wanted[inputs == scale.blank] = 0
+    np.testing.assert_allclose(scaled, wanted, atol=1e-6)
+    # Untrained, it repeats the last frame, in unit scale.
+    last = np.float64(scale.offset) + wanted[:, -1:] * scale.divisor
+    np.testing.assert_allclose(
+        model.predict_on_batch(inputs) * FULL_SCALE[dtype],
+        np.repeat(last, 2, axis=1),
+        rtol=1e-5,
+        atol=1e-5 * high,
+    )
 
 
 def test_without_a_test_part_the_validation_part_is_scored(tmp_path: Path) -> None:
@@ -492,6 +618,9 @@ def test_a_frame_that_is_no_number_is_named(tmp_path: Path) -> None:
         ({"dropout": 1.0}, "dropout must be in [0, 1), got 1.0"),
         ({"test_share": 1.0}, "test_share must be in [0, 1), got 1.0"),
         ({"test_share": 0.8}, "must leave something to train on, got 0.2 and 0.8"),
+        ({"normalize": "no"}, "normalize must be one of auto, unit, range, standard, got 'no'"),
+        ({"normalize": "range", "model": "a:b"}, "is for models of framewin; a:b must scale fr"),
+        ({"normalize": "standard", "loss": "bce"}, "loss 'bce' needs frames in 0..1, not normal"),
         ({"loss": "mde"}, "loss must be one of mse, mae, mae+mse, bce, ssim, got 'mde'"),
         ({"model": "unet"}, "model must be one of convlstm, convlstm-residual, simvp, persis"),
         ({"model": "a b:c"}, "or package.module:build, got 'a b:c'"),

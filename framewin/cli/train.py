@@ -91,6 +91,11 @@ def train(
         if context.get_parameter_source(name).name != "DEFAULT"  # type: ignore[union-attr]
     }
     _check_usage(store, out, config, resume, given)
+    shares = [name for name in ("validation_share", "test_share") if name in given]
+    if given.get("split") is not None and shares:
+        raise typer.BadParameter(
+            f"--split says the parts; leave --{shares[0].replace('_', '-')} out"
+        )
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()

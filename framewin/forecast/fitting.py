@@ -37,6 +37,8 @@ from framewin.forecast.runs import (
     save_weights,
 )
 from framewin.forecast.settings import TrainSettings, augment_options
+from framewin.metrics import FULL_SCALE
+from framewin.model_table import ModelScale
 from framewin.optional import require
 from framewin.stores import durable
 
@@ -73,6 +75,7 @@ class Fit:
         settings: TrainSettings,
         devices: Devices,
         say: Say,
+        scale: ModelScale | None = None,
     ) -> None:
         """Make the optimizer and the step; nothing is trained yet.
 
@@ -83,7 +86,9 @@ class Fit:
             settings: How to train.
             devices: Where.
             say: Called with lines of progress.
+            scale: What the model computes with, and the loss is of; by default unit scale.
         """
+        self._scale = scale
         self.model, self.parts, self.run = model, parts, run
         self.settings, self.devices, self.say = settings, devices, say
         self.writes = devices.worker == 0
@@ -298,9 +303,10 @@ class Fit:
         limit, loss_of, next_frame = self.settings.clip_norm, self._loss, self.settings.next_frame
 
         def replica(inputs: Any, targets: Any, *weights: Any) -> Any:
-            targets = wanted(inputs, targets, next_frame=next_frame)
+            truth = self._scaled(wanted(inputs, targets, next_frame=next_frame))
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(loss_of(targets, model(inputs, training=True), *weights))
+                made = self._scaled(model(inputs, training=True))
+                loss = tf.reduce_mean(loss_of(truth, made, *weights))
                 share = loss / replicas
             found = tape.gradient(share, model.trainable_variables)
             # A model of the user's own may have weights that this loss does not depend on.
@@ -349,10 +355,18 @@ class Fit:
 
     def _make_score(self) -> Any:
         def score(inputs: Any, targets: Any, *weights: Any) -> Any:
-            targets = wanted(inputs, targets, next_frame=self.settings.next_frame)
-            return self._loss(targets, self.model(inputs, training=False), *weights)
+            truth = self._scaled(wanted(inputs, targets, next_frame=self.settings.next_frame))
+            return self._loss(truth, self._scaled(self.model(inputs, training=False)), *weights)
 
         return tf.function(score, input_signature=self._signature(), jit_compile=False)
+
+    def _scaled(self, frames: Any) -> Any:
+        """Frames of unit scale as the model computes with them."""
+        if self._scale is None:
+            return frames
+        full = FULL_SCALE[self.parts["train"].frame_format.dtype]
+        offset, divisor = (np.divide(v, full) for v in (self._scale.offset, self._scale.divisor))
+        return (frames - tf.constant(offset, tf.float32)) / tf.constant(divisor, tf.float32)
 
     def _averaged(self) -> Swapped:
         return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)

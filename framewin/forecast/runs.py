@@ -32,7 +32,7 @@ import numpy as np
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import FormatVersionError, StoreError, TrainingError
 from framewin.forecast.settings import TrainSettings
-from framewin.model_table import MODELS, check_model_name
+from framewin.model_table import MODELS, ModelScale, check_model_name
 from framewin.remote import Location, location
 from framewin.schema import FrameFormat
 from framewin.stores import durable
@@ -71,6 +71,8 @@ class Run:
     """What the model was built with."""
     record: Mapping[str, Any]
     """All of run.json."""
+    scale: ModelScale | None = None
+    """What the model computes with; None for unit scale."""
     asked: bool = False
     """Whether the user named the model, not only run.json."""
 
@@ -107,6 +109,7 @@ class Run:
                 mixed_precision=self.settings.mixed_precision,
                 run=self.folder,
                 asked=self.asked,
+                scale=self.scale,
             )
         except (ValueError, TypeError) as exc:
             raise TrainingError(
@@ -246,6 +249,7 @@ def load_run(folder: str | Path, model: str | None = None) -> Run:
             model_name=name,
             model_options=options,
             record=record,
+            scale=ModelScale.from_record(record.get("scaling"), record["frame"]["channels"]),
             asked=model is not None,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
@@ -283,6 +287,7 @@ def run_record(
     model: Mapping[str, Any],
     versions: Mapping[str, str],
     split: str,
+    scale: ModelScale | None = None,
 ) -> dict[str, Any]:
     """What `run.json` holds.
 
@@ -292,6 +297,7 @@ def run_record(
         model: `name` and `options` of the model, nothing left open.
         versions: Package to version.
         split: How the parts were kept apart, in words.
+        scale: What the model computes with.
     """
     frame = {f.name: getattr(dataset.frame_format, f.name) for f in fields(FrameFormat)}
     return {
@@ -301,6 +307,7 @@ def run_record(
         "frames": dataset.clips.num_frames,
         "frame": frame,
         "model": dict(model),
+        "scaling": None if scale is None else scale.record(),
         "split": split,
         "settings": asdict(settings),
         "versions": dict(versions),

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from framewin.model_table import MODELS, check_model_name
 
 LOSSES = ("mse", "mae", "mae+mse", "bce", "ssim")
+NORMALIZE = ("auto", "unit", "range", "standard")
 DEFAULT_EPOCHS = 12
 MOST = 2**31 - 1
 """Of whatever is counted."""
@@ -61,6 +62,11 @@ class TrainSettings:
         0, "Stop after so many epochs without a better validation loss; 0: never.", least=0
     )
     batch_size: int = _setting(8, "Windows per step, all devices together.", least=1)
+    normalize: str = _setting(
+        "auto",
+        f"{', '.join(NORMALIZE)}: what a model computes with; auto: the range of the training part "
+        "where it is a small part of the dtype's, else unit scale.",
+    )
     shuffle: bool | Literal["blocks"] = _setting(
         True,
         "In full, or by blocks, so that frames that do not fit into memory are read once an epoch.",
@@ -79,6 +85,9 @@ class TrainSettings:
         0.2, "Share of the clips, or of every clip's frames, to choose the best epoch by."
     )
     test_share: float = _setting(0.1, "Share that is only scored at the end; 0 for none.")
+    split: str | None = _setting(
+        None, "File of framewin split with parts train, validation and perhaps test, for shares."
+    )
     cache: str | None = _setting(None, "memory, or a file: where compressed frames are decoded to.")
     devices: int = _setting(1, "GPUs, or CPU devices where there is none.", least=1)
     mixed_precision: bool = _setting(False, "Compute in bfloat16; weights and output are float32.")
@@ -116,6 +125,7 @@ class TrainSettings:
             )
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        self._check_normalize()
         # Not by `in`, to which 1 is True.
         if self.shuffle is not True and self.shuffle != "blocks":
             raise ValueError(f"shuffle must be True or 'blocks', got {self.shuffle!r}")
@@ -125,6 +135,18 @@ class TrainSettings:
                 f"batch_size must be a multiple of devices, got {self.batch_size} for "
                 f"{self.devices} devices"
             )
+
+    def _check_normalize(self) -> None:
+        if self.normalize not in NORMALIZE:
+            allowed = ", ".join(NORMALIZE)
+            raise ValueError(f"normalize must be one of {allowed}, got {self.normalize!r}")
+        if self.normalize in ("range", "standard") and self.model not in MODELS:
+            raise ValueError(
+                f"normalize {self.normalize!r} is for models of framewin; {self.model} must scale "
+                "frames itself"
+            )
+        if self.normalize == "standard" and self.loss == "bce":
+            raise ValueError("loss 'bce' needs frames in 0..1, not normalize 'standard'")
 
     def _check_shares(self) -> None:
         if not 0 < self.validation_share < 1:
@@ -167,7 +189,8 @@ class TrainSettings:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TrainSettings:
-        """What `record` gave; fields that are not there have their defaults.
+        """What `record` gave; fields that are not there have their defaults, or what was done
+        before there were such fields.
 
         Raises:
             ValueError: An unknown name, or a value of another type or out of range.
@@ -178,7 +201,7 @@ class TrainSettings:
                 raise ValueError(f"{name!r} is no setting; a newer framewin may know it")
             if not _fits(value, hints[name]):
                 raise ValueError(f"{name} cannot be {value!r}")
-        return cls(**record)
+        return cls(**{"normalize": "unit", **record})
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -17,6 +17,7 @@ from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset, SplitParts
 from framewin.errors import StoreError, TrainingError
 from framewin.forecast.figures import write_gif, write_sheet
+from framewin.forecast.normalize import model_scale
 from framewin.forecast.runs import (
     CHECKPOINT_FILE,
     HISTORY_FILE,
@@ -35,11 +36,12 @@ from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
 from framewin.forecast.scoring import DataRange, data_range_of
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
-from framewin.model_table import MODELS
+from framewin.model_table import MODELS, ModelScale
 from framewin.optional import require
 from framewin.remote import Location, refuse_url
 from framewin.stores import durable
 from framewin.testing import look_ahead
+from framewin.windows.splits import SplitTable
 
 __all__ = [
     "GIF_FILE",
@@ -51,6 +53,7 @@ __all__ = [
     "train",
 ]
 
+PARTS = ("train", "validation", "test")
 FEWEST_WINDOWS = 5
 """Of a part that is held back from the end of clips, where there are enough frames."""
 MOST_HELD_BACK = 1 / 3
@@ -120,13 +123,18 @@ def train(
     refuse_url(out, "a run is written to this machine, give --out a path")
     devices = _start(settings)
     dataset = _open(store, settings)
-    split, parts = _split(dataset, settings)
+    split, parts = (_split if settings.split is None else _given_split)(dataset, settings)
     _check_batches(parts["train"], settings, devices)
     settings = replace(settings, cache=_absolute(settings.cache))
+    if settings.split is not None:
+        settings = replace(settings, split=_absolute(settings.split))
+        settings = replace(settings, test_share=settings.test_share if "test" in parts else 0.0)
     run = Path(out)
     with devices.together():
-        model, chosen = _built(dataset, settings, devices)
-        record = run_record(dataset, settings, chosen, _versions(), split)
+        learns = settings.model in MODELS and settings.model != "persistence"
+        scale = model_scale(parts["train"], settings.normalize) if learns else None
+        model, chosen = _built(dataset, settings, devices, scale)
+        record = run_record(dataset, settings, chosen, _versions(), split, scale)
         if devices.worker == 0:
             _make_run(run, parts, record)
         with _at_work(run, devices):
@@ -163,7 +171,8 @@ def resume(folder: str | Path, *, model: str | None = None, say: Say | None = No
     parts = _parts_again(run)
     _check_batches(parts["train"], run.settings, devices)
     with devices.together(), _at_work(run.folder, devices):
-        built, _ = _built(parts["train"], run.settings, devices, run if begun else None)
+        again = run if begun else None
+        built, _ = _built(parts["train"], run.settings, devices, run.scale, again)
         return _carried_out(run, built, parts, devices, say or _to_stderr, resumed=begun)
 
 
@@ -213,11 +222,11 @@ def _carried_out(
 ) -> TrainReport:
     from framewin.forecast.fitting import Fit
 
-    fit = Fit(model, parts, run.folder, run.settings, devices, say)
+    fit = Fit(model, parts, run.folder, run.settings, devices, say, run.scale)
     if resumed:
         fit.resume()
     else:
-        _say_what_begins(model, parts, run.settings, devices, say)
+        _say_what_begins(model, parts, run, devices, say)
         fit.begin()
         if model.trainable_variables:
             fit.say_waiting()
@@ -280,7 +289,11 @@ def _write_model(run: Run) -> None:
 
 
 def _built(
-    dataset: FrameWindowDataset, settings: TrainSettings, devices: Any, run: Run | None = None
+    dataset: FrameWindowDataset,
+    settings: TrainSettings,
+    devices: Any,
+    scale: ModelScale | None,
+    run: Run | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """The model, within the strategy of the devices, and its name and options."""
     from framewin.models import all_options, build_model
@@ -300,6 +313,7 @@ def _built(
                 dataset.frame_format,
                 options,
                 mixed_precision=settings.mixed_precision,
+                scale=scale,
             )
     except ValueError as exc:
         raise TrainingError(f"{settings.model} cannot be built: {exc}") from None
@@ -318,9 +332,11 @@ def _refuse_a_look_ahead(model: Any, dataset: FrameWindowDataset, settings: Trai
         raise TrainingError(f"{settings.model} is not causal: {ahead}")
 
 
-def _open(store: str | Location, settings: TrainSettings) -> FrameWindowDataset:
-    """All windows; of a store with no-data pixels, with weights that leave these out."""
-    options: dict[str, Any] = {**settings.window, "cache": settings.cache}
+def _open(
+    store: str | Location, settings: TrainSettings, **split: str | None
+) -> FrameWindowDataset:
+    """All windows or a part; of a store with no-data pixels, with weights that leave these out."""
+    options: dict[str, Any] = {**settings.window, "cache": settings.cache, **split}
     try:
         augment = augment_options(settings.augment)
         dataset = FrameWindowDataset(store, **options)
@@ -383,6 +399,27 @@ def _split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, S
     return f"by time, the last {' and '.join(shares)}, {left_out}", parts
 
 
+def _given_split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, SplitParts]:
+    """The parts of a split file that was made before."""
+    file = Path(str(settings.split))
+    try:
+        table = SplitTable.from_json(file.read_text(), dataset.clips, dataset.identity)
+    except OSError as exc:
+        raise StoreError(f"{file} cannot be read: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise StoreError(f"{file} {exc}") from None
+    names = [name for name in PARTS if name in table.parts]
+    if names[:2] != list(PARTS[:2]):
+        raise TrainingError(
+            f"{file} has the parts {', '.join(table.parts)}; training needs train and validation, "
+            "and scores test where there is one"
+        )
+    parts = {
+        name: _open(dataset.path, settings, split=name, split_file=str(file)) for name in names
+    }
+    return f"by {table.by}, as in {file.name}", SplitParts(parts, table)
+
+
 def _fractions(held: Mapping[str, float]) -> dict[str, float]:
     return {"train": 1 - sum(held.values()), **held}
 
@@ -431,14 +468,21 @@ def _versions() -> dict[str, str]:
 def _say_what_begins(
     model: Any,
     parts: Mapping[str, FrameWindowDataset],
-    settings: TrainSettings,
+    run: Run,
     devices: Any,
     say: Say,
 ) -> None:
     from framewin.models import all_options
 
+    settings = run.settings
     options = all_options(settings.model, parts["train"].frame_format, settings.model_options)
     say(f"model {_in_words(settings.model, options)}; {model.count_params():,} weights")
+    if run.scale is not None:
+        ranges = ", ".join(
+            f"{offset:g} to {offset + divisor:g}"
+            for offset, divisor in zip(run.scale.offset, run.scale.divisor, strict=True)
+        )
+        say(f"the model sees 0..1 for values of {ranges}, and losses are of that scale")
     left_over = len(parts["train"]) % settings.batch_size
     if devices.count > 1 and left_over:
         say(f"{devices.count} devices: the last {left_over} windows of each epoch are left out")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from framewin.errors import TrainingError
-from framewin.model_table import MODELS, check_model_name
+from framewin.model_table import MODELS, ModelScale, check_model_name
 from framewin.models.convlstm import build_convlstm, build_convlstm_residual
 from framewin.models.layers import chosen_patch_size, default_patch_size
 from framewin.models.own import checked, imported
@@ -45,6 +45,7 @@ def build_model(
     mixed_precision: bool = False,
     run: Path | None = None,
     asked: bool = False,
+    scale: ModelScale | None = None,
 ) -> Any:
     """A model by its name.
 
@@ -58,6 +59,7 @@ def build_model(
         options: Further keyword arguments of the builder.
         mixed_precision: Compute in bfloat16, with weights and output in float32.
         run: The folder of the run that says all this, from which nothing is imported.
+        scale: What a model of the table computes with; by default unit scale.
         asked: Whether the user named the model, not only that run; see `own.imported`.
 
     Raises:
@@ -66,6 +68,7 @@ def build_model(
             no Keras model, or one of other shapes or not of float32.
     """
     check_model_name(name)
+    options = options if scale is None else {**options, "scale": scale}
     with _precision(mixed_precision):
         return _built(name, input_frames, predict_frames, frame_format, options, run, asked)
 
@@ -81,7 +84,7 @@ def _built(
 ) -> Any:
     if name in MODELS:
         builder = globals()[MODELS[name].builder]
-        unknown = sorted(set(options) - {*MODELS[name].options, "seed"})
+        unknown = sorted(set(options) - {*MODELS[name].options, "seed", "scale"})
         if unknown:
             raise ValueError(f"the model {name} has no option {unknown[0]!r}")
         return builder(input_frames, predict_frames, frame_format, **options)

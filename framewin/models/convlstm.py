@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from framewin.model_table import MODELS
+from framewin.model_table import MODELS, ModelScale
 from framewin.models.layers import (
     ForecastHead,
     FromPatches,
     ToPatches,
     chosen_patch_size,
     frame_input,
+    in_unit,
     is_bounded,
 )
 from framewin.optional import require
@@ -180,6 +181,7 @@ def build_convlstm(
     patch_size: int | None = None,
     dropout: float = 0.0,
     seed: int = 0,
+    scale: ModelScale | None = None,
 ) -> keras.Model:
     """An encoder-forecaster ConvLSTM on patches; untrained, it repeats the last input frame.
 
@@ -197,21 +199,22 @@ def build_convlstm(
             `default_patch_size`.
         dropout: Share of the forecaster's hidden channels left out at each training step.
         seed: Of the initial weights.
+        scale: What it computes with; by default unit scale.
 
     Returns:
         A model from stored frames (B, T_in, H, W, C) to float32 (B, T_out, H, W, C): it divides
         uint8 by 255 and uint16 by 65535 itself, and stays in 0..1 for these.
     """
     patch = chosen_patch_size(patch_size, frame_format, MODELS["convlstm"].patches_across)
-    inputs, frames = frame_input(input_frames, frame_format)
+    inputs, frames = frame_input(input_frames, frame_format, scale)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = EncoderForecaster(
         predict_frames, filters, layers, dropout, seed, name="encoder_forecaster"
     )(x)
     x = FromPatches(
-        patch, frame_format.shape, is_bounded(frame_format), dtype="float32", name="forecast"
+        patch, frame_format.shape, is_bounded(frame_format, scale), dtype="float32", name="forecast"
     )(x)
-    return keras.Model(inputs, x, name="convlstm")
+    return keras.Model(inputs, in_unit(x, frame_format, scale), name="convlstm")
 
 
 def build_convlstm_residual(
@@ -224,6 +227,7 @@ def build_convlstm_residual(
     patch_size: int | None = None,
     dropout: float = 0.0,
     seed: int = 0,
+    scale: ModelScale | None = None,
 ) -> keras.Model:
     """A ConvLSTM that says how the input frames move, mix and change; see `ForecastHead`.
 
@@ -232,8 +236,8 @@ def build_convlstm_residual(
     last.
     """
     patch = chosen_patch_size(patch_size, frame_format, MODELS["convlstm-residual"].patches_across)
-    inputs, frames = frame_input(input_frames, frame_format)
+    inputs, frames = frame_input(input_frames, frame_format, scale)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = HiddenForecaster(predict_frames, filters, layers, dropout, seed, name="hidden")(x)
-    x = ForecastHead(patch, is_bounded(frame_format), seed=seed, name="forecast")(frames, x)
-    return keras.Model(inputs, x, name="convlstm_residual")
+    x = ForecastHead(patch, is_bounded(frame_format, scale), seed=seed, name="forecast")(frames, x)
+    return keras.Model(inputs, in_unit(x, frame_format, scale), name="convlstm_residual")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from framewin.metrics import FULL_SCALE
+from framewin.model_table import ModelScale
 from framewin.optional import require
 from framewin.schema import FrameFormat
 
@@ -46,22 +48,63 @@ def chosen_patch_size(patch_size: int | None, frame_format: FrameFormat, across:
     return patch_size
 
 
-def frame_input(input_frames: int, frame_format: FrameFormat) -> tuple[Any, Any]:
-    """The input of a model, of the stored dtype, and the same frames as float32 in unit scale."""
+def frame_input(
+    input_frames: int, frame_format: FrameFormat, scale: ModelScale | None = None
+) -> tuple[Any, Any]:
+    """The input of a model, of the stored dtype, and the same frames as float32, in unit scale or
+    another."""
     dtype = frame_format.dtype
     frames = keras.Input((input_frames, *frame_format.shape), dtype=dtype, name="frames")
-    scale = keras.layers.Rescaling(1 / FULL_SCALE[dtype], dtype="float32", name="unit_scale")
-    return frames, scale(frames)
+    if scale is not None:
+        layer = ToScale(scale.offset, scale.divisor, scale.blank, dtype="float32", name="to_scale")
+    else:
+        layer = keras.layers.Rescaling(1 / FULL_SCALE[dtype], dtype="float32", name="unit_scale")
+    return frames, layer(frames)
 
 
-def is_bounded(frame_format: FrameFormat) -> bool:
-    """Whether no frame can leave 0..1: those of unsigned integers."""
-    return frame_format.dtype.startswith("uint")
+def in_unit(forecast: Any, frame_format: FrameFormat, scale: ModelScale | None) -> Any:
+    """The output of a model, in unit scale."""
+    if scale is None:
+        return forecast
+    full = FULL_SCALE[frame_format.dtype]
+    factors, shifts = ([each / full for each in v] for v in (scale.divisor, scale.offset))
+    return keras.layers.Rescaling(factors, shifts, dtype="float32", name="unit")(forecast)
+
+
+def is_bounded(frame_format: FrameFormat, scale: ModelScale | None = None) -> bool:
+    """Whether no frame can leave 0..1: those of unsigned integers in unit scale."""
+    return frame_format.dtype.startswith("uint") and scale is None
 
 
 def clipped(x: Any) -> Any:
     """x in 0..1. A plain clip would pass no gradient to a pixel that is out of range and wrong."""
     return x + ops.stop_gradient(ops.clip(x, 0.0, 1.0) - x)
+
+
+@keras.saving.register_keras_serializable(package="framewin")
+class ToScale(keras.layers.Layer):
+    """Stored frames as `(frames - offset) / divisor`, 0 where they are blank."""
+
+    def __init__(
+        self,
+        offset: Sequence[float],
+        divisor: Sequence[float],
+        blank: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.offset, self.divisor, self.blank = list(offset), list(divisor), blank
+
+    def call(self, frames: Any) -> Any:
+        values = ops.cast(frames, "float32")
+        scaled = (values - ops.array(self.offset, "float32")) / ops.array(self.divisor, "float32")
+        if self.blank is None:
+            return scaled
+        return ops.where(values == ops.array(self.blank, "float32"), 0.0, scaled)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"offset": self.offset, "divisor": self.divisor, "blank": self.blank}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="framewin")

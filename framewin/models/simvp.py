@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from framewin.model_table import MODELS
+from framewin.model_table import MODELS, ModelScale
 from framewin.models.layers import (
     ForecastHead,
     ToPatches,
     chosen_patch_size,
     frame_input,
+    in_unit,
     is_bounded,
 )
 from framewin.optional import require
@@ -126,6 +127,7 @@ def build_simvp(
     patch_size: int | None = None,
     dropout: float = 0.0,
     seed: int = 0,
+    scale: ModelScale | None = None,
 ) -> keras.Model:
     """Encoder, translator and decoder of convolutions; all lead times at once.
 
@@ -144,13 +146,14 @@ def build_simvp(
             `default_patch_size`.
         dropout: Share of the translator's channels left out at each training step.
         seed: Of the initial weights.
+        scale: What it computes with; by default unit scale.
 
     Returns:
         A model as `build_convlstm` makes it.
     """
     patch = chosen_patch_size(patch_size, frame_format, MODELS["simvp"].patches_across)
-    inputs, frames = frame_input(input_frames, frame_format)
+    inputs, frames = frame_input(input_frames, frame_format, scale)
     x = ToPatches(patch, dtype="float32", name="to_patches")(frames)
     x = SimVPBody(predict_frames, filters, layers, dropout, seed, name="body")(x)
-    x = ForecastHead(patch, is_bounded(frame_format), seed=seed, name="forecast")(frames, x)
-    return keras.Model(inputs, x, name="simvp")
+    x = ForecastHead(patch, is_bounded(frame_format, scale), seed=seed, name="forecast")(frames, x)
+    return keras.Model(inputs, in_unit(x, frame_format, scale), name="simvp")
