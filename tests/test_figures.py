@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,16 +12,20 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset
+from framewin import FrameWindowDataset, MissingDependencyError
 from framewin.forecast import figures
 from framewin.forecast.figures import (
     FORECAST_EDGE,
+    NO_DATA,
     Example,
+    Look,
+    Painter,
     animation,
     sheet,
     write_gif,
     write_sheet,
 )
+from tests.conftest import import_or_skip
 
 
 def example(shape: tuple[int, int, int], level: float = 1.0) -> Example:
@@ -61,6 +67,54 @@ def test_dim_frames_are_brightened(tmp_path: Path) -> None:
     assert (iio.imread(tmp_path / "sheet.png")[:, -40] == 255).all(axis=-1).any()
 
 
+def test_no_data_has_a_colour_of_its_own() -> None:
+    """Regression: it was as bright as the most, or black, and took part in the contrast."""
+    window = example((64, 64, 1), level=0.01)
+    for frames in (window.inputs, window.truth, window.forecast):
+        frames[:, :8, :8] = np.nan
+    show = Painter(window)
+    assert (show.low, show.high) == (0, pytest.approx(0.008))
+    picture = show(window.truth[0])
+    assert (picture[:16, :16] == NO_DATA).all()
+    assert (picture[16:, 16:] == 255).all()
+    assert (sheet([window]) == NO_DATA).all(axis=-1).any()
+
+
+def test_colours_are_chosen() -> None:
+    """By a colour map and limits; the row with the scale has its ends."""
+    import_or_skip("matplotlib")
+    show = Painter(example((64, 64, 1)), Look("viridis", 0.2, 0.6))
+    low, high = show(np.full((64, 64, 1), 0.1))[0, 0], show(np.full((64, 64, 1), 0.7))[0, 0]
+    assert (low.tolist(), high.tolist()) == ([68, 1, 84], [253, 231, 37])
+    row = show.scale(255)
+    assert (row == low).all(axis=-1).any()
+    assert (row == high).all(axis=-1).any()
+    with pytest.raises(ValueError, match="vmin must be below vmax, got 2 and 1"):
+        Look(low=2, high=1)
+    with pytest.raises(ValueError, match=r"cmap must be one of matplotlib, as .*, got 'no'"):
+        Look("no")
+
+
+def test_a_colour_map_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that brings it is named."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = "needs matplotlib; run: pip install 'framewin[plots]'"
+    with pytest.raises(MissingDependencyError, match=re.escape(message)):
+        Look("viridis")
+
+
+def test_lead_times_in_minutes_and_a_baseline() -> None:
+    """Where they are known; the other forecast is below, and the caption above its rows."""
+    window = replace(example((64, 64, 1)), step_minutes=5, lead_gap=1)
+    texts = [window.lead_text(lead) for lead in (-1, 0, 2)]
+    assert texts == ["-5 min", "0 min", "+10 min"]
+    both = replace(window, baseline=np.full((3, 64, 64, 1), 0.2), baseline_title="persistence")
+    assert both.below == "forecast and persistence"
+    right = sheet([both])[:, -40]
+    assert (right == 51).all(axis=-1).any()
+    assert np.array_equal(sheet([both])[:20, :60], sheet([window])[:20, :60])
+
+
 def test_captions_count_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: after a gap of two frames the first predicted one was called +1."""
     texts: list[str] = []
@@ -73,7 +127,7 @@ def test_captions_count_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "caption", recorded)
     window = replace(example((16, 16, 1)), lead_gap=2)
     sheet([window])
-    assert texts[:5] == ["-1", "0", "+3", "+4", "+5"]
+    assert texts[1:6] == ["-1", "0", "+3", "+4", "+5"]
     texts.clear()
     animation([window])
     wanted = ["input -1", "input 0", "forecast +3", "forecast +4", "forecast +5"]

@@ -78,6 +78,7 @@ ALLOWED = {
         "conversion",
         "dataset",
         "leaks",
+        "metrics",
         "planning",
         "forecast",
     },
@@ -104,7 +105,7 @@ MAY_USE = {
     "testing": {"keras"},
     "forecast": {
         *("keras", "tensorflow", "tensorboard"),
-        *("PIL", "av", "cv2", "h5py", "imagecodecs", "imageio"),
+        *("PIL", "av", "cv2", "h5py", "imagecodecs", "imageio", "matplotlib"),
     },
     "bench": {
         *("keras", "tensorflow", "torch", "grain", "albumentations", "PIL", "imagecodecs"),

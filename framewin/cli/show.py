@@ -24,12 +24,26 @@ def show(
     frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
     window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
     lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
+    cmap: Annotated[
+        str | None, typer.Option(help="Colour map of matplotlib, for frames of one channel.")
+    ] = None,
+    vmin: Annotated[
+        float | None, typer.Option(help="Pixel value, as stored, of the first colour.")
+    ] = None,
+    vmax: Annotated[float | None, typer.Option(help="Of the last colour.")] = None,
 ) -> None:
     """Draw a window with its clip, frame numbers and files, or all clips with their gaps."""
     import imageio.v3 as iio
 
     from framewin.dataset import FrameWindowDataset
+    from framewin.forecast.figures import Look
     from framewin.forecast.window_figures import contact_sheet, window_picture
+    from framewin.metrics import FULL_SCALE
+
+    def look() -> Look:
+        full = FULL_SCALE[dataset.frame_format.dtype]
+        limits = (None if value is None else value / full for value in (vmin, vmax))
+        return Look(cmap, *limits)
 
     refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():
@@ -45,7 +59,7 @@ def show(
             if out.suffix.lower() != ".png":
                 raise ValueError(f"--out must end in .png for all clips, got {out}")
             dataset = FrameWindowDataset(path, input_frames=1, predict_frames=1)
-            iio.imwrite(out, contact_sheet(dataset))
+            iio.imwrite(out, contact_sheet(dataset, look=look()))
             print_rows([("picture", str(out)), ("clips", f"{len(dataset.clips.names):,}")])
             return
         dataset = FrameWindowDataset(
@@ -58,7 +72,7 @@ def show(
         )
         if not -len(dataset) <= window < len(dataset):
             raise ValueError(f"--window {window} is out of range, there are {len(dataset)}")
-    picture = window_picture(dataset, window)
+        picture = window_picture(dataset, window, look())
     picture.save(out)
     inputs, targets = picture.labels[:input_frames], picture.labels[input_frames:]
     print_rows(

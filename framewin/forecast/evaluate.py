@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,12 @@ from framewin.forecast.scoring import (
     MODEL,
     DataRange,
     WindowScores,
+    as_stored,
     data_range_of,
+    dtype_limits,
+    filled,
     score_windows,
+    shown_values,
 )
 from framewin.forecast.validation import examples_of, title_of
 from framewin.metrics import (
@@ -453,8 +457,24 @@ def _shown(model: Any, dataset: FrameWindowDataset, scored: WindowScores) -> lis
     windows = sorted(chosen, key=lambda window: SHOWN.index(chosen[window]))
     return [
         Shown(chosen[w], w, title_of(dataset, w), float(mse[w]), example)
-        for w, example in zip(windows, examples_of(model, dataset, windows), strict=True)
+        for w, example in zip(windows, _beside_best(model, dataset, windows, scored), strict=True)
     ]
+
+
+def _beside_best(
+    model: Any, dataset: FrameWindowDataset, windows: list[int], scored: WindowScores
+) -> list[Example]:
+    """Some windows with their forecasts and those of the best baseline."""
+    errors = {name: scores.mse for name, scores in scored.total.items() if name != MODEL}
+    best = min(errors, key=lambda name: errors[name])
+    spec, nodata = dataset.spec, dataset.nodata
+    inputs = dataset.batch(windows)[0]
+    leads = spec.lead_gap + np.arange(1, spec.predict_frames + 1)
+    limits = dtype_limits(inputs.dtype.name, (-np.inf, np.inf))
+    made = BASELINES[best](filled(inputs, nodata), leads, limits)
+    frames = shown_values(as_stored(made, inputs, nodata), nodata)
+    shown = zip(examples_of(model, dataset, windows), frames, strict=True)
+    return [replace(each, baseline=f, baseline_title=TITLES[best]) for each, f in shown]
 
 
 def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from imagecodecs import png_encode
 
 from framewin.errors import SourceError, StoreError, TrainingError
-from framewin.forecast.figures import Example, marked, picture_maker
+from framewin.forecast.figures import Example, Painter, marked
 from framewin.forecast.frames_in_turn import FramesInTurn, input_windows, open_frames
 from framewin.forecast.playback import VIDEO_SUFFIXES, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
@@ -297,7 +297,7 @@ def _pictures(made: Iterator[_Forecast], nodata: float | None) -> Iterator[np.nd
     """Inputs, then forecast frames with a line under them."""
     for each in made:
         inputs, frames = (shown_values(part, nodata) for part in (each.inputs, each.frames))
-        show = picture_maker(Example("", inputs, frames, frames), full_size=True)
+        show = Painter(Example("", inputs, frames, frames), full_size=True)
         yield from (show(frame) for frame in inputs)
         yield from (marked(show(frame)) for frame in frames)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.forecast.figures import Example
+from framewin.forecast.playback import true_pace
 from framewin.forecast.scoring import (
     MODEL,
     DataRange,
@@ -73,7 +74,10 @@ def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int])
     nodata = dataset.nodata
     frames = [inputs, targets, as_stored(forecast(model, inputs), inputs, nodata)]
     shown = zip(windows, *(shown_values(each, nodata) for each in frames), strict=True)
-    return [Example(title_of(dataset, w), i, t, f, dataset.spec.lead_gap) for w, i, t, f in shown]
+    seconds = true_pace(dataset.clips, dataset.conversion, dataset.spec.frame_step).true_seconds
+    minutes = float(seconds / 60) if seconds is not None and seconds >= 60 else None
+    gap = dataset.spec.lead_gap
+    return [Example(title_of(dataset, w), i, t, f, gap, minutes) for w, i, t, f in shown]
 
 
 def title_of(dataset: FrameWindowDataset, window: int) -> str:

@@ -15,16 +15,19 @@ from framewin.errors import SourceError
 from framewin.forecast.figures import (
     BACKGROUND,
     LAST_FRAME_SECONDS,
+    PLAIN,
     Example,
+    Look,
+    Painter,
     caption,
     marked,
-    picture_maker,
     stack,
     strip,
 )
 from framewin.forecast.gif import gif_bytes
 from framewin.forecast.playback import SHOWN_SECONDS
-from framewin.metrics import to_unit
+from framewin.forecast.scoring import shown_values
+from framewin.metrics import FULL_SCALE
 from framewin.remote import refuse_url
 from framewin.schema import TIME_UNITS, ClipTable
 
@@ -48,6 +51,8 @@ class WindowPicture:
     """RGB pictures, uint8 (h, w, 3); of targets, with a line below."""
     input_frames: int
     """How many of them are inputs."""
+    scale: np.ndarray | None = None
+    """A row that says which colours values have."""
 
     def image(self) -> np.ndarray:
         """Inputs in one row, targets below: uint8 (H, W, 3)."""
@@ -58,7 +63,7 @@ class WindowPicture:
             rows.append(caption(name, None))
             rows.append(strip([caption(text, shown[0]) for text in labels]))
             rows.append(strip(list(shown)))
-        return stack(rows)
+        return stack([*rows, *self._scale_row()])
 
     def save(self, path: str | Path) -> Path:
         """Write a PNG of all frames, or a GIF that plays them.
@@ -74,13 +79,23 @@ class WindowPicture:
             iio.imwrite(path, self.image())
             return path
         pictures = [
-            stack([*(caption(line, None) for line in self.title), caption(label, None), frame])
+            stack(
+                [
+                    *(caption(line, None) for line in self.title),
+                    caption(label, None),
+                    frame,
+                    *self._scale_row(),
+                ]
+            )
             for label, frame in zip(self._played_labels(), self.frames, strict=True)
         ]
         frames = _same_size(pictures)
         held = [SHOWN_SECONDS] * (len(frames) - 1) + [SHOWN_SECONDS + LAST_FRAME_SECONDS]
         path.write_bytes(gif_bytes(frames, held))
         return path
+
+    def _scale_row(self) -> list[np.ndarray]:
+        return [] if self.scale is None else [self.scale]
 
     def _played_labels(self) -> list[str]:
         kinds = ["input"] * self.input_frames
@@ -93,7 +108,7 @@ class WindowPicture:
         return data.getvalue()
 
 
-def window_picture(dataset: FrameWindowDataset, window: int) -> WindowPicture:
+def window_picture(dataset: FrameWindowDataset, window: int, look: Look = PLAIN) -> WindowPicture:
     """What a window looks like, and which clip, frame numbers, times and files it is.
 
     Raises:
@@ -101,8 +116,9 @@ def window_picture(dataset: FrameWindowDataset, window: int) -> WindowPicture:
     """
     inputs, targets = dataset[window][:2]
     where = dataset.window(window)
-    example = Example("", to_unit(inputs), to_unit(targets), to_unit(targets))
-    show = picture_maker(example)
+    inputs, targets = (shown_values(part, dataset.nodata) for part in (inputs, targets))
+    example = Example("", inputs, targets, targets)
+    show = Painter(example, look)
     numbers = (*where.input_frame_numbers, *where.predict_frame_numbers)
     return WindowPicture(
         title=(f"window {window} of {len(dataset)}, clip {where.clip}", *_origins(where)),
@@ -112,10 +128,13 @@ def window_picture(dataset: FrameWindowDataset, window: int) -> WindowPicture:
             *(marked(show(frame)) for frame in example.truth),
         ),
         input_frames=len(inputs),
+        scale=show.scale(FULL_SCALE[dataset.frame_format.dtype]) if look.is_chosen else None,
     )
 
 
-def contact_sheet(dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN) -> np.ndarray:
+def contact_sheet(
+    dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN, look: Look = PLAIN
+) -> np.ndarray:
     """A row of frames for each clip, and below it a bar of time in which gaps are red.
 
     Returns:
@@ -126,8 +145,9 @@ def contact_sheet(dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN) 
     for clip, name in enumerate(clips.names[:max_clips]):
         first, length = int(clips.clip_starts[clip]), int(clips.clip_lengths[clip])
         places = np.unique(np.linspace(first, first + length - 1, FRAMES_PER_CLIP).astype(int))
-        frames = to_unit(np.concatenate([_frame(dataset, int(row)) for row in places]))
-        show = picture_maker(Example("", frames, frames, frames))
+        found = np.concatenate([_frame(dataset, int(row)) for row in places])
+        frames = shown_values(found, dataset.nodata)
+        show = Painter(Example("", frames, frames, frames), look)
         shown = [show(frame) for frame in frames]
         numbers = clips.frame_numbers(places).tolist()
         gaps = sum(1 for gap in clips.gaps() if gap.clip == name)
@@ -137,6 +157,8 @@ def contact_sheet(dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN) 
             strip(shown),
             _time_bar(clips, clip, strip(shown).shape[1]),
         ]
+        if look.is_chosen:
+            rows.append(show.scale(FULL_SCALE[dataset.frame_format.dtype]))
     if len(clips.names) > max_clips:
         rows.append(caption(f"and {len(clips.names) - max_clips} more clips", None))
     return stack(rows)
