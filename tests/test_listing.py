@@ -34,6 +34,7 @@ def touch(folder: Path, *names: str) -> Path:
         (["f0.png", "f1.PNG", "f2.Png"], ["f0.png", "f1.PNG", "f2.Png"]),
         (["T76S3F00002.png", "T76S3F00001.png"], ["T76S3F00001.png", "T76S3F00002.png"]),
         (["7.depth.png", "10.depth.png"], ["7.depth.png", "10.depth.png"]),
+        (["take (b)-10.png", "take (b)-9.png"], ["take (b)-9.png", "take (b)-10.png"]),
         (["1.125.png", "1.250.png", "1.025.png"], ["1.025.png", "1.125.png", "1.250.png"]),
     ],
 )

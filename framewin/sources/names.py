@@ -40,6 +40,7 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)")
 _BEFORE_FRACTION = re.compile(r"[0-9]+[.,]\Z")
 _SEPARATORS = "-_. "
 _MINUSES = ("-", "\N{MINUS SIGN}")
+_BEFORE_SIGN = ("", *"-_. =,([")
 _TIME_WORDS = frozenset(
     ("t", "tp", "time", "timepoint", "f", "fr", "frame", "img", "image", "im", "step")
 )
@@ -358,7 +359,7 @@ def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], st
         whole = _BEFORE_FRACTION.sub("", before)
         text = whole[:-1]
         beside = groups.get((before.replace(whole, text, 1), after))
-        if whole[-1:] not in _MINUSES or (beside is None and text[-1:].isalnum()):
+        if whole[-1:] not in _MINUSES or (beside is None and text[-1:] not in _BEFORE_SIGN):
             continue
         names = [group.names[0], *([beside.names[0]] if beside else group.names[1:2])]
         raise SourceError(
