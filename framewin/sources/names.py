@@ -301,7 +301,8 @@ def without_number(file_names: Iterable[str]) -> list[str]:
 
 def _stem(file_name: str) -> str:
     """A name without suffix, its accents composed: file systems differ in that."""
-    return normalize("NFC", file_name[: file_name.rindex(".")])
+    stem = file_name[: file_name.rindex(".")]
+    return stem if stem.isascii() else normalize("NFC", stem)
 
 
 def _check_streams(
