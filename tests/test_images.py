@@ -224,6 +224,22 @@ def test_delays_of_animations(
     assert len(report.gaps) == gaps
 
 
+def test_uneven_page_times_are_reported(tmp_path: Path) -> None:
+    """Of a stack whose pages carry their dates; those that differ by rounding are even."""
+    for seconds, uneven in (([0, 5, 10, 30], True), ([0, 1, 1, 2], False)):
+        path = tmp_path / f"{uneven}.tif"
+        with tifffile.TiffWriter(path) as writer:
+            for second in seconds:
+                date = f"2024:01:01 00:00:{second:02d}"
+                writer.write(picture(shape=(4, 5)), datetime=date, metadata=None)
+        notes = clip_decoder("a.tif").inspect_clip(str(path), COLOUR).notes
+        assert ("uneven page times" in notes) == uneven
+    deltas = {"axes": "TYX", "Plane": {"DeltaT": [0.0, 0.5, 1.0, 4.0]}}
+    path = tmp_path / "a.ome.tif"
+    tifffile.imwrite(path, picture(shape=(4, 4, 5)), metadata=deltas, photometric="minisblack")
+    assert "uneven page times" in clip_decoder("a.tif").inspect_clip(str(path), COLOUR).notes
+
+
 def test_a_canvas_bomb(tmp_path: Path) -> None:
     """The canvas of a WebP file is held against the limit before the library allots it."""
     pages = [Image.fromarray(picture(seed)) for seed in range(2)]

@@ -320,6 +320,35 @@ def test_alpha_of_webm(av: ModuleType, tmp_path: Path, codec: str) -> None:
     assert error.max() <= 4
 
 
+def test_alpha_without_its_decoder(
+    av: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An FFmpeg that cannot read the alpha channel is named; it is never left out in silence."""
+    path = tmp_path / "a.webm"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libvpx", rate=25, options={"auto-alt-ref": "0"})
+        stream.height, stream.width, stream.pix_fmt = *SHAPE, "yuva420p"
+        frame = av.VideoFrame.from_ndarray(np.zeros((*SHAPE, 4), np.uint8), format="rgba")
+        container.mux(stream.encode(frame.reformat(format="yuva420p")))
+        container.mux(stream.encode())
+    monkeypatch.setattr("framewin.sources.video._ALPHA_DECODERS", {"vp8": "none"})
+    with pytest.raises(SourceError, match="has an alpha channel, which needs an FFmpeg with none"):
+        list(read_clip(str(path), ReadOptions()))
+
+
+def test_times_that_are_not_told_apart(av: ModuleType, tmp_path: Path) -> None:
+    """Two frames of one time cannot be put in order: refused."""
+    write_video(av, tmp_path / "x.mkv", [0, 40, 80], codec="ffv1")
+    with av.open(str(tmp_path / "x.mkv")) as given, av.open(str(tmp_path / "a.mkv"), "w") as made:
+        stream = made.add_stream_from_template(given.streams.video[0])
+        for packet in [p for p in given.demux(given.streams.video[0]) if p.size]:
+            packet.pts = packet.dts = min(packet.pts, 40)
+            packet.stream = stream
+            made.mux(packet)
+    with pytest.raises(SourceError, match=r"a\.mkv has frames without times of their own; write"):
+        convert(tmp_path / "a.mkv", tmp_path / "clips.zarr")
+
+
 def test_what_is_not_applied(av: ModuleType, tmp_path: Path) -> None:
     """Pixels that are not square, fields, and a transfer of high dynamic range are reported."""
     params = "tff=1:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc"

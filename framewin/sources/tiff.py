@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +25,7 @@ from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat, fits
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
-_ORIENTATION_TAG = 274
+_ORIENTATION_TAG, _DATE_TAG = 274, 306
 _METADATA_TAG, _NODATA_TAG = 42112, 42113
 _NOTED_TAGS = {
     280: "MinSampleValue",
@@ -74,12 +75,31 @@ def _stack_info(tiff: Any, pages: list[Any], path: str, options: ReadOptions) ->
         )
     calibration = (tiff.imagej_metadata or {}) if tiff.is_imagej else {}
     of_file = [f"ImageJ {key} {calibration[key]}" for key in ("c0", "c1") if key in calibration]
+    of_file += ["uneven page times"] if _has_uneven_times(tiff, pages) else []
     return replace(
         first,
         notes=tuple(dict.fromkeys([*of_file, *(note for info in infos for note in info.notes)])),
         is_clip=len(pages) > 1,
         frames=len(pages),
     )
+
+
+def _has_uneven_times(tiff: Any, pages: list[Any]) -> bool:
+    """Whether pages say when they were taken, in OME metadata or whole seconds, with pauses."""
+    delays = re.findall(r'DeltaT="([0-9]+[.]?[0-9]*)"', tiff.ome_metadata or "")
+    stamps, rounding = [float(delay) for delay in delays], 0
+    if not delays and len(pages) > 2:
+        texts = [str(page.tags.valueof(_DATE_TAG, "")) for page in pages]
+        try:
+            dates = [datetime.strptime(text, "%Y:%m:%d %H:%M:%S") for text in texts]
+        except ValueError:
+            return False
+        stamps, rounding = [(date - dates[0]).total_seconds() for date in dates], 1
+    if len(stamps) != len(pages) or len(stamps) < 3:
+        return False
+    steps = np.diff(stamps)
+    usual = float(np.median(steps))
+    return bool(abs(steps - usual).max() > max(rounding, abs(usual) / 2))
 
 
 def _kind(info: FileInfo) -> str:
