@@ -131,6 +131,21 @@ def test_the_command_says_so(make_clips: MakeClips, tmp_path: Path) -> None:
     assert report["damaged"][0]["number"] == 3
 
 
+def test_a_dry_run_says_all_reasons(make_clips: MakeClips, tmp_path: Path) -> None:
+    """The first five and how many more there are, whether they would stop it or be left out."""
+    source = make_clips({"a": range(12)})
+    paths = [cut(source / "a" / f"frame_{number}.png") for number in range(2, 10)]
+    for options, label, code in (((), "would stop", 1), (("--on-error", "gap"), "damaged", 3)):
+        done = framewin("convert", source, tmp_path / "clips.zarr", "--dry-run", *options)
+        assert done.returncode == code
+        lines = done.stdout.splitlines()
+        first = next(n for n, line in enumerate(lines) if line.startswith(label))
+        assert "8 " in lines[first]
+        for line, path in zip(lines[first + 1 : first + 6], paths[:5], strict=True):
+            assert line.strip().startswith(f"{path} is cut short")
+        assert lines[first + 6].strip() == "and 3 more"
+
+
 def test_a_header_that_is_damaged_is_damage(make_clips: MakeClips, tmp_path: Path) -> None:
     """One wrong bit in the width is not taken for another size."""
     source = make_clips({"a": range(5)})

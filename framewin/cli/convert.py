@@ -327,9 +327,17 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         ("skipped", _skipped(audit.skipped)),
         *_hint_rows(audit.hint),
     ]
+    if len(audit.problems) > 1:
+        rows += _listed("would stop", f"{len(audit.problems)} reasons", audit.problems)
     if audit.damaged:
-        rows.append(("damaged", f"{len(audit.damaged)} left out: {audit.damaged[0]}"))
+        rows += _listed("damaged", f"{len(audit.damaged)} left out", audit.damaged)
     return rows
+
+
+def _listed(label: str, what: str, lines: list[str]) -> list[tuple[str, str]]:
+    """The first of many lines, and how many more there are."""
+    more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return [(label, what), *(("", line) for line in [*lines[:SHOWN], *more])]
 
 
 def _hint_rows(hint: str | None) -> list[tuple[str, str]]:
@@ -369,10 +377,8 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         *_hint_rows(report.hint),
     ]
     if report.damaged:
-        rows.append(("damaged", f"{len(report.damaged)} left out"))
-        rows += [("", damaged.reason) for damaged in report.damaged[:SHOWN]]
-        if len(report.damaged) > SHOWN:
-            rows.append(("", f"and {len(report.damaged) - SHOWN} more"))
+        reasons = [damaged.reason for damaged in report.damaged]
+        rows += _listed("damaged", f"{len(reasons)} left out", reasons)
     return rows
 
 

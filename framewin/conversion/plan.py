@@ -416,8 +416,8 @@ def _plan(
     """A draft with its clips, and what follows from them."""
     if not clips:
         raise SourceError(
-            f"{draft.source} has no frame that can be converted; the first: "
-            f"{draft.damaged[0].reason}"
+            f"{draft.source} has no frame that can be converted; the first of "
+            f"{len(draft.damaged)} reasons: {draft.damaged[0].reason}"
         )
     table = ClipTable.from_frame_numbers(
         [clip.name for clip in clips],
