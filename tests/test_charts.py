@@ -75,3 +75,11 @@ def test_nothing_known_is_drawn_as_nothing() -> None:
     nothing = Chart("CSI", (1,), (Series("model", (None,)), Series("b", (math.nan,))), True)
     assert "<circle" not in svg(nothing)
     assert png([nothing])
+
+
+def test_lead_times_in_minutes() -> None:
+    """Where the time between two frames is known; else they are counted."""
+    chart = Chart("MSE", (1, 2), (Series("model", (1, 2)),), step_minutes=7.5)
+    texts = [each.text for each in ElementTree.fromstring(svg(chart)) if each.text]
+    assert {"lead time, minutes", "7.5", "15"} <= set(texts)
+    assert "lead time, frames" in svg(two_lines((1, 2, 3)))

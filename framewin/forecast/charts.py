@@ -54,6 +54,8 @@ class Chart:
     series: tuple[Series, ...]
     from_zero: bool = False
     """Whether the axis of values begins at 0."""
+    step_minutes: float | None = None
+    """Of a lead time of one frame; None to count frames."""
 
 
 class _Line(NamedTuple):
@@ -162,9 +164,10 @@ def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
         share = (value - marks[0]) / (marks[-1] - marks[0])
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
+    unit = "frames" if chart.step_minutes is None else "minutes"
     items: list[_Line | _Dot | _Text] = [
         _Text((LEFT, 18), chart.title, "start", INK, bold=True),
-        _Text((WIDTH - RIGHT, HEIGHT - 8), "lead time, frames", "end", MUTED),
+        _Text((WIDTH - RIGHT, HEIGHT - 8), f"lead time, {unit}", "end", MUTED),
     ]
     for mark in marks:
         y = height_of(mark)
@@ -172,7 +175,8 @@ def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
         items.append(_Text((LEFT - 8, y + 4), f"{mark:.6g}", "end", MUTED))
     every = -(-len(chart.leads) // 16)
     for x, lead in list(zip(across, chart.leads, strict=True))[::every]:
-        items.append(_Text((x, HEIGHT - BOTTOM + 18), f"{lead}", "middle", MUTED))
+        label = f"{lead * (chart.step_minutes or 1):g}"
+        items.append(_Text((x, HEIGHT - BOTTOM + 18), label, "middle", MUTED))
     # The first series, the model, lies on top.
     for place in reversed(range(len(chart.series))):
         points = [

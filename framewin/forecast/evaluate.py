@@ -18,7 +18,7 @@ from framewin.errors import StoreError, TrainingError
 from framewin.forecast import charts
 from framewin.forecast.baselines import BASELINES, TITLES
 from framewin.forecast.figures import Example, animation, sheet, write_gif
-from framewin.forecast.playback import Pace, true_pace, write_video
+from framewin.forecast.playback import Pace, in_minutes, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import (
     FULL_RANGE_DTYPES,
@@ -308,7 +308,8 @@ def _chart(
     from_zero: bool,
 ) -> charts.Chart:
     series = (charts.Series(title_of_predictor(name), tuple(values)) for name, values in lines)
-    return charts.Chart(title, report.leads, tuple(series), from_zero)
+    minutes = in_minutes(report.pace.true_seconds)
+    return charts.Chart(title, report.leads, tuple(series), from_zero, minutes)
 
 
 def title_of_predictor(name: str) -> str:

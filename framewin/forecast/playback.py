@@ -69,6 +69,15 @@ def true_pace(clips: ClipTable, conversion: Mapping[str, Any], frame_step: int) 
     return Pace(seconds if 0 < seconds <= LONGEST_SECONDS else SHOWN_SECONDS, seconds)
 
 
+def in_minutes(seconds: Fraction | None) -> float | None:
+    """A time in minutes, if it is known and at least one.
+
+    >>> in_minutes(Fraction(300)), in_minutes(Fraction(90)), in_minutes(Fraction(1, 25))
+    (5.0, 1.5, None)
+    """
+    return None if seconds is None or seconds < 60 else float(seconds / 60)
+
+
 def write_video(
     path: Path, frames: Iterable[np.ndarray], seconds: Fraction, *, suffix: str | None = None
 ) -> None:

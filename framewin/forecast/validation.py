@@ -10,7 +10,7 @@ import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.forecast.figures import Example
-from framewin.forecast.playback import true_pace
+from framewin.forecast.playback import in_minutes, true_pace
 from framewin.forecast.scoring import (
     MODEL,
     DataRange,
@@ -75,7 +75,7 @@ def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int])
     frames = [inputs, targets, as_stored(forecast(model, inputs), inputs, nodata)]
     shown = zip(windows, *(shown_values(each, nodata) for each in frames), strict=True)
     seconds = true_pace(dataset.clips, dataset.conversion, dataset.spec.frame_step).true_seconds
-    minutes = float(seconds / 60) if seconds is not None and seconds >= 60 else None
+    minutes = in_minutes(seconds)
     gap = dataset.spec.lead_gap
     return [Example(title_of(dataset, w), i, t, f, gap, minutes) for w, i, t, f in shown]
 
