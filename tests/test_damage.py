@@ -31,6 +31,7 @@ from framewin import (
     StoreError,
     convert,
 )
+from framewin.containers import ZARR_CODECS
 from framewin.conversion.against import compare
 from framewin.schema import Gap
 from framewin.stores import open_store
@@ -321,6 +322,25 @@ def test_a_file_that_cannot_be_opened_is_no_gap(
             convert(source, tmp_path / "clips.zarr", on_error="gap")
     report = convert(source, tmp_path / "clips.zarr", on_error="gap")
     assert (report.frames, [d.number for d in report.damaged]) == (299, [290])
+
+
+def test_codecs_that_are_not_installed_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clips beside such a Zarr array are not all that is converted."""
+    monkeypatch.setattr("framewin.containers.ZARR_CODECS", ZARR_CODECS | {"nobodys"})
+    source = tmp_path / "in"
+    (source / "b").mkdir(parents=True)
+    stack(source / "b", ".npy")
+    frames = np.ones((4, 24, 32), np.uint8)
+    zarr.create_array(source / "a.zarr", data=frames, zarr_format=2, compressors=None)
+    path = source / "a.zarr" / ".zarray"
+    record = {**json.loads(path.read_text()), "compressor": {"id": "nobodys"}}
+    path.write_text(json.dumps(record))
+    with pytest.raises(
+        SourceError, match=r"a\.zarr cannot be read: codec not available: .*nobodys"
+    ):
+        convert(source, tmp_path / "clips.zarr", on_error="gap")
 
 
 def test_filters_that_are_not_installed_are_no_damage(

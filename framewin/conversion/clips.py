@@ -175,6 +175,8 @@ def no_damage(path: str, exc: SourceError) -> FramewinError | None:
         if isinstance(cause, MissingDependencyError):
             return cause
         known = getattr(cause, "errno", None) in _SYSTEM_ERRORS
+        # Of numcodecs, for a codec of Zarr that is not installed.
+        known |= type(cause).__name__ == "UnknownCodecError"
         if known or isinstance(cause, MemoryError | ImportError):
             return unreadable(path, cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

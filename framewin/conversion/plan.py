@@ -417,7 +417,7 @@ def _plan(
     if not clips:
         raise SourceError(
             f"{draft.source} has no frame that can be converted; the first of "
-            f"{len(draft.damaged)} reasons: {draft.damaged[0].reason}"
+            f"{len(draft.damaged)}: {draft.damaged[0].reason}"
         )
     table = ClipTable.from_frame_numbers(
         [clip.name for clip in clips],
