@@ -10,6 +10,7 @@ import struct
 import zipfile
 from pathlib import Path
 
+import h5py
 import imagecodecs
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from PIL import Image
 
 from framewin import FrameFormatError, SourceError, convert
 from framewin.conversion.against import compare
-from framewin.sources import clip_decoder, frame_decoder
+from framewin.sources import KINDS, clip_decoder, frame_decoder
 from framewin.sources.info import ReadOptions
 from framewin.stores import open_store
 
@@ -813,6 +814,46 @@ def test_pgm_frames_in_a_folder(tmp_path: Path) -> None:
         (tmp_path / "in" / f"r{number}.pgm.gz").write_bytes(page)
     convert(tmp_path / "in", tmp_path / "clips.zarr")
     assert open_store(tmp_path / "clips.zarr").frames.array[:, 0, 0, 0].tolist() == [1, 2, 10]
+
+
+def hdf5(frame: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    with h5py.File(file, "w") as opened:
+        opened["a"] = frame[np.newaxis]
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["frame.{:04}", "{}", "f{}.dat", "f{}.png"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "video"])
+def test_a_stated_kind_whatever_the_suffix(tmp_path: Path, kind: str, form: str) -> None:
+    """Files of any name are read as what they are said to be, in the order of their numbers."""
+    write = {"pnm": lambda p: pnm(5, p, 255), "npy": npy, "hdf5": hdf5}.get(
+        kind, lambda p: saved(Image.fromarray(p), kind)
+    )
+    (tmp_path / "in").mkdir()
+    for number in (2, 10, 1):
+        data = write(np.full((16, 16), 20 * number, np.uint8))
+        (tmp_path / "in" / form.format(number)).write_bytes(data)
+    report = convert(tmp_path / "in", tmp_path / "clips.zarr", kind=kind)
+    assert report.frames == 3
+    frames = open_store(tmp_path / "clips.zarr").frames.array
+    assert frames[:, 0, 0, 0].tolist() == [20, 40, 200]
+    assert compare(tmp_path / "clips.zarr", tmp_path / "in") == []
+    single = tmp_path / "in" / form.format(10)
+    assert convert(single, tmp_path / "one.zarr", kind=kind).frames == 1
+
+
+def test_kinds_that_are_wrong(tmp_path: Path) -> None:
+    """One that is unknown, one that a file is not, and none where one is needed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1").write_bytes(PGM)
+    with pytest.raises(ValueError, match=r"kind must be one of png, jpeg, .*, video, got 'dicom'"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", kind="dicom")
+    with pytest.raises(SourceError, match="1 is a PNM file, not a TIFF file"):
+        convert(tmp_path / "in", tmp_path / "clips.zarr", kind="tiff")
+    for source in ("in", "in/1"):
+        with pytest.raises(SourceError, match=r"or state what .* by kind="):
+            convert(tmp_path / source, tmp_path / "clips.zarr")
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.bmp", "a.webp", "a.gif", "a.tif", "a.npy", "a.png"])

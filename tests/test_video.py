@@ -481,3 +481,18 @@ def test_without_pyav(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"\0\0\0\x18ftypisom")
     with pytest.raises(MissingDependencyError, match=r"pip install 'framewin\[video\]'"):
         convert(tmp_path / "a.mp4", tmp_path / "clips.zarr")
+
+
+@pytest.mark.parametrize("suffix", [".avi", ".mp4"])
+def test_videos_of_another_suffix(av: ModuleType, tmp_path: Path, suffix: str) -> None:
+    """A stated kind is all that is needed; a file that is no video is still refused."""
+    write_video(av, tmp_path / f"a{suffix}", [0, 40, 80, 160])
+    convert(tmp_path / f"a{suffix}", tmp_path / "plain.zarr")
+    (tmp_path / f"a{suffix}").rename(tmp_path / "a.0001")
+    convert(tmp_path / "a.0001", tmp_path / "stated.zarr", kind="video")
+    plain, stated = (open_store(tmp_path / f"{name}.zarr") for name in ("plain", "stated"))
+    assert np.array_equal(plain.frames.array, stated.frames.array)
+    assert plain.meta.clips.gaps() == stated.meta.clips.gaps() == [Gap("a", 2, 4)]
+    (tmp_path / "b").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(SourceError, match=r"b is a PNG file; rename it to \.png"):
+        convert(tmp_path / "b", tmp_path / "b.zarr", kind="video")

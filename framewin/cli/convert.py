@@ -149,6 +149,10 @@ def convert(
     frame_numbers: Annotated[
         str | None, typer.Option(help="Array with the number of each of its frames.")
     ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="What all files are, whatever their suffixes: png, tiff, video, ..."),
+    ] = None,
     allow_missing_chunks: Annotated[
         bool,
         typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
@@ -198,6 +202,7 @@ def convert(
             axes=axes,
             clip_ids=clip_ids,
             frame_numbers=frame_numbers,
+            kind=kind,
             allow_missing_chunks=allow_missing_chunks,
         )
         target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)

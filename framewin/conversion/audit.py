@@ -225,7 +225,7 @@ def _examined(
             data, _ = read_file(path)
             result.bytes_in += len(data)
             digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
-            decoder = frame_decoder(path)
+            decoder = frame_decoder(path, plan.settings.kind)
             info = decoder.inspect(data, path, plan.settings.read_options)
             if hasattr(decoder, "check"):
                 decoder.check(data, path)

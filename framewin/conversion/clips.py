@@ -26,12 +26,10 @@ from framewin.errors import (
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, shown_number
 from framewin.sources import (
     CLIP_SUFFIXES,
-    SOURCES,
     USUAL_CLIP_SUFFIXES,
     clip_decoder,
     frame_decoder,
     kind_suffix,
-    suffix_of,
 )
 from framewin.sources.info import STORE_KIND, ClipPart, FileInfo, ReadOptions
 from framewin.sources.listing import ListedClip, ListedFile, Listing, named_files
@@ -147,9 +145,9 @@ def read_info(path: str, options: ReadOptions) -> FileInfo:
         SourceError: Not readable, or not of the kind its suffix says.
     """
     try:
-        if kind_suffix(path) in CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES:
-            return clip_decoder(path).inspect_clip(path, options)
-        decoder = frame_decoder(path)
+        if kind_suffix(path, options.kind) in CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES:
+            return clip_decoder(path, options.kind).inspect_clip(path, options)
+        decoder = frame_decoder(path, options.kind)
         with open(path, "rb") as file:
             return decoder.inspect(decoder.header(file), path, options)
     except OSError as exc:
@@ -250,7 +248,7 @@ def _add_file(
 ) -> None:
     """Add the clips of a file; those of one that is `alone` keep their names as they are."""
     try:
-        info = clip_decoder(file.path).inspect_clip(file.path, options)
+        info = clip_decoder(file.path, options.kind).inspect_clip(file.path, options)
         if info.frames > options.max_pixels:
             raise SourceError(
                 f"{file.path} claims {info.frames:,} frames, more than the "
@@ -304,7 +302,7 @@ def _join_steps(found: Resolved, source: Path) -> None:
 def _is_step(clip: FileClip) -> bool:
     """Whether a file is one frame with a time, that is read like any file of a frame."""
     timed = clip.info.time_unit is not None and clip.info.frames == 1 and not clip.is_store
-    return timed and suffix_of(clip.file_name) in SOURCES and Path(clip.path).is_file()
+    return timed and Path(clip.path).is_file()
 
 
 def _in_order(clips: list[FileClip], name: str) -> tuple[ListedClip, str]:

@@ -302,9 +302,9 @@ class ClusterCrew(Crew[list[int]]):
         begin, end = self._rows(number)
         [(clip, first, _)] = self._plan.pieces(begin, begin + 1)
         source = self._plan.clips[clip]
-        return (
-            isinstance(source, FileClip) and first >= end - begin and not is_seekable(source.path)
-        )
+        if not isinstance(source, FileClip) or first < end - begin:
+            return False
+        return not is_seekable(source.path, self._plan.settings.kind)
 
     def _task(self, numbers: list[int]) -> Task:
         blocks = [(number, *self._rows(number)) for number in numbers]

@@ -127,7 +127,7 @@ class FrameReader:
         return bytes_in
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
-        decoder = frame_decoder(path)
+        decoder = frame_decoder(path, self._options.kind)
         info = decoder.inspect(data, path, self._options)
         form = info.frame_format
         check_meaning(self.plan, info, path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
 
+from framewin.sources import KINDS
 from framewin.sources.info import MAX_PIXELS, ReadOptions
 from framewin.sources.listing import ListRule
 from framewin.sources.names import NameRule, parse_step
@@ -41,6 +42,7 @@ class ConvertOptions(TypedDict, total=False):
     axes: str | None
     clip_ids: str | None
     frame_numbers: str | None
+    kind: str | None
     allow_missing_chunks: bool
 
 
@@ -91,6 +93,8 @@ class ConvertSettings:
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
     """Name of an array with the number of each frame, by which gaps are found."""
+    kind: str | None = None
+    """One of `framewin.sources.KINDS`: what all files are, whatever their suffixes."""
     allow_missing_chunks: bool = False
     """Take chunks of an array that are not there for frames of the fill value."""
 
@@ -103,6 +107,8 @@ class ConvertSettings:
         for name in ("include", "exclude"):
             globs = getattr(self, name)
             object.__setattr__(self, name, (globs,) if isinstance(globs, str) else tuple(globs))
+        if self.kind is not None and self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         self._check_numbers()
         NameRule(self.frame_regex, self.time_format)
         for name in ("step", "step_tolerance"):
@@ -137,7 +143,9 @@ class ConvertSettings:
     def list_rule(self) -> ListRule:
         """How files are found and named."""
         names = NameRule(self.frame_regex, self.time_format)
-        return ListRule(names, self.include, self.exclude, self.step, self.step_tolerance)
+        return ListRule(
+            names, self.include, self.exclude, self.step, self.step_tolerance, self.kind
+        )
 
     @property
     def read_options(self) -> ReadOptions:
@@ -150,6 +158,7 @@ class ConvertSettings:
             self.axes,
             self.clip_ids,
             self.frame_numbers,
+            self.kind,
             self.allow_missing_chunks,
         )
 

@@ -63,6 +63,21 @@ USUAL_CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz"})
 """Suffixes of files that are clips, unless they hold a single frame."""
 
 
+KINDS = {
+    "png": ".png",
+    "jpeg": ".jpg",
+    "bmp": ".bmp",
+    "webp": ".webp",
+    "gif": ".gif",
+    "tiff": ".tif",
+    "pnm": ".pnm",
+    "npy": ".npy",
+    "hdf5": ".h5",
+    "video": ".mkv",
+}
+"""What files of any suffix may be said to be -> a suffix of such files."""
+
+
 class FrameDecoder(Protocol):
     """One kind of file that may hold a single frame."""
 
@@ -98,14 +113,14 @@ class SeekableDecoder(ClipDecoder, Protocol):
         """Like `read_clip`, from frame `first` on."""
 
 
-def frame_decoder(path: str) -> FrameDecoder:
-    """The decoder of a file of a single frame that `listing` took for one."""
-    return cast(FrameDecoder, _decoder(kind_suffix(path)))
+def frame_decoder(path: str, kind: str | None = None) -> FrameDecoder:
+    """The decoder of a file of a single frame that `listing` took for one; `kind` as stated."""
+    return cast(FrameDecoder, _decoder(kind_suffix(path, kind)))
 
 
-def clip_decoder(path: str) -> ClipDecoder:
+def clip_decoder(path: str, kind: str | None = None) -> ClipDecoder:
     """The decoder of a file of several frames."""
-    return cast(ClipDecoder, _decoder(kind_suffix(path)))
+    return cast(ClipDecoder, _decoder(kind_suffix(path, kind)))
 
 
 def read_frames(
@@ -113,16 +128,16 @@ def read_frames(
 ) -> tuple[int, Iterator[np.ndarray | SourceError]]:
     """The frames of a clip from one at or before `first` on, and which that is."""
     # An array whose axes are stated is read like those of other containers, and may be many clips.
-    of_axes = options.axes is not None and suffix_of(path) == ".npy"
-    decoder = cast(ClipDecoder, _decoder(".zarr")) if of_axes else clip_decoder(path)
-    if of_axes or is_seekable(path):
+    of_axes = options.axes is not None and kind_suffix(path, options.kind) == ".npy"
+    decoder = cast(ClipDecoder, _decoder(".zarr")) if of_axes else clip_decoder(path, options.kind)
+    if of_axes or is_seekable(path, options.kind):
         return first, cast(SeekableDecoder, decoder).read_clip_from(path, options, first)
     return 0, decoder.read_clip(path, options)
 
 
-def is_seekable(path: str) -> bool:
+def is_seekable(path: str, kind: str | None = None) -> bool:
     """Whether the frames of a clip file can be read from any of them on."""
-    return hasattr(clip_decoder(path), "read_clip_from")
+    return hasattr(clip_decoder(path, kind), "read_clip_from")
 
 
 def is_clip_path(path: Path) -> bool:
@@ -130,9 +145,15 @@ def is_clip_path(path: Path) -> bool:
     return path.is_file() or is_zarr(path)
 
 
-def kind_suffix(path: str) -> str:
-    """The suffix that says what a file that was listed is; a folder of Zarr may have any name."""
+def kind_suffix(path: str, kind: str | None = None) -> str:
+    """The suffix that says what a file that was listed is; a folder of Zarr may have any name.
+
+    Where a kind is stated, files may have any suffix.
+    """
     suffix = suffix_of(path)
+    if kind is not None:
+        alike = SOURCES.get(suffix) == SOURCES[KINDS[kind]] and kind == "video"
+        return suffix if alike else KINDS[kind]
     return suffix if suffix in SOURCES else ".zarr"
 
 

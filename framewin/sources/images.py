@@ -16,7 +16,7 @@ import numpy as np
 
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FrameFormat
-from framewin.sources import suffix_of
+from framewin.sources import kind_suffix
 from framewin.sources.info import (
     FileInfo,
     ReadOptions,
@@ -59,7 +59,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     Raises:
         SourceError: Not of the kind its suffix says, too large, or in a mode that is not stored.
     """
-    kind = _KINDS[suffix_of(path)][0]
+    kind = _KINDS[kind_suffix(path, options.kind)][0]
     check_kind(data, path, kind)
     if kind == "GIF":
         return _inspect_gif(data, path, options)
@@ -69,7 +69,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
         # Pillow takes memory for the canvas when it opens the file.
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
         check_pixels(height, width, path, options)
-    image = _open(data, path)
+    image = _open(data, path, options)
     check_pixels(image.height, image.width, path, options)
     if image.mode not in _CHANNELS:
         raise SourceError(
@@ -113,7 +113,7 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     Raises:
         SourceError: The file is damaged.
     """
-    image = _open(data, path)
+    image = _open(data, path, options)
     if getattr(image, "n_frames", 1) > 1:
         raise FrameFormatError(
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
@@ -121,17 +121,17 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
         )
     _fill(out, _load(image, path), path, options)
     if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
-        _check_end(data, out, path)
+        _check_end(data, out, path, options)
 
 
-def _check_end(data: bytes, pixels: np.ndarray, path: str) -> None:
+def _check_end(data: bytes, pixels: np.ndarray, path: str, options: ReadOptions) -> None:
     """Refuse a JPEG file whose pixels end early, which libjpeg paints in one colour in silence.
 
     It would take anything that stands before the end for pixels, if it missed some.
     """
     end = data.rfind(_JPEG_END)
     longer = b"".join([data[:end], _NO_PIXELS, data[end:]])
-    again = np.asarray(_load(_open(longer, path), path)).reshape(pixels.shape)
+    again = np.asarray(_load(_open(longer, path, options), path)).reshape(pixels.shape)
     if not np.array_equal(again, pixels):
         raise SourceError(f"{path} ends before its pixels do; copy it again or remove it")
 
@@ -154,7 +154,7 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
         decode(data, out, path, options)
         yield out
         return
-    image = _open(data, path)
+    image = _open(data, path, options)
     for index in range(info.frames):
         label = f"{path} (frame {index})"
         _seek(image, index, label)
@@ -173,13 +173,13 @@ def _shown(frame: np.ndarray, form: FrameFormat, label: str) -> np.ndarray:
     return frame[..., :3]
 
 
-def _open(data: bytes, path: str) -> Any:
+def _open(data: bytes, path: str, options: ReadOptions) -> Any:
     """A file as Pillow's image, of which only the header has been read.
 
     The class of its kind is called directly: `Image.open` would compare the size with a limit
     that the whole process shares.
     """
-    kind, module, name = _KINDS[suffix_of(path)]
+    kind, module, name = _KINDS[kind_suffix(path, options.kind)]
     image_class = getattr(import_module(f"PIL.{module}"), name)
     # Pillow raises nearly anything on damaged files.
     try:

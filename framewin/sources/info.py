@@ -69,6 +69,8 @@ class ReadOptions:
     """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
     """Name of an array with the number of each frame."""
+    kind: str | None = None
+    """One of `KINDS`, which all files are, whatever their suffixes."""
     allow_missing_chunks: bool = False
     """Whether chunks that are not there are frames of the fill value."""
 

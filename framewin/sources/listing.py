@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
@@ -94,6 +94,8 @@ class ListRule:
     """Difference of neighbouring frame numbers, or a time such as "5min"."""
     step_tolerance: int | str | None = None
     """By how much differences may miss the step; like `step`."""
+    kind: str | None = None
+    """One of `KINDS`: what files of any suffix are."""
 
     def chosen(self) -> Callable[[str], bool]:
         """A test of paths below the source."""
@@ -126,6 +128,7 @@ class _Scan:
 
     source: Path
     chosen: Callable[[str], bool] | None
+    kind: str | None
     skipped: dict[str, Skipped] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     """Links to nothing."""
@@ -159,17 +162,19 @@ def list_frames(
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
     """
     rule = rule or ListRule()
-    if is_zarr(source) or (source.is_file() and suffix_of(source.name) in SOURCES):
+    usual = rule.kind is not None or suffix_of(source.name) in SOURCES
+    if is_zarr(source) or (source.is_file() and usual):
         name = normalize("NFC", source.stem)
         return Listing([ListedFile(name, source.parent, source.name)], {})
     if not source.is_dir():
         found = "is a pipe, socket or device" if source.exists() else "does not exist"
         found = "is a file" if source.is_file() else found
         raise SourceError(
-            f"{source} {found}; expected a folder of frames or clips, or one {_suffixes()} file"
+            f"{source} {found}; expected a folder of frames or clips, or one {_suffixes()} file, "
+            "or state what it is by kind="
         )
     wanted = rule.chosen() if rule.include or rule.exclude else None
-    scan = _Scan(source, wanted)
+    scan = _Scan(source, wanted, rule.kind)
     folders = [(relative, names) for relative, names in _walk(scan) if names]
     if scan.broken:
         links = "is a broken link" if len(scan.broken) == 1 else "are broken links"
@@ -178,7 +183,7 @@ def list_frames(
         others = sum(entry.count for entry in scan.skipped.values())
         raise SourceError(
             f"{source} holds no frame or clip ({others} other files); expected {_suffixes()}, or "
-            "change include= and exclude="
+            "change include= and exclude=, or state what other files are by kind="
         )
     return _listing(scan, folders, rule, probe)
 
@@ -189,10 +194,11 @@ def _listing(
     files: list[tuple[str, str]] = []
     frames: list[tuple[str, list[str]]] = []
     for relative, names in folders:
-        clip_suffixes = _clip_suffixes(scan.source / relative, names, probe)
-        single = [name for name in names if kind_suffix(name) not in clip_suffixes]
+        suffixes = {name: kind_suffix(name, rule.kind) for name in names}
+        clip_suffixes = _clip_suffixes(scan.source / relative, suffixes, probe)
+        single = [name for name in names if suffixes[name] not in clip_suffixes]
         if len(single) < len(names):
-            clip_files = (name for name in names if kind_suffix(name) in clip_suffixes)
+            clip_files = (name for name in names if suffixes[name] in clip_suffixes)
             files += [(relative, name) for name in sorted(clip_files, key=natural_key)]
         if single:
             frames.append((relative, single))
@@ -211,11 +217,11 @@ def _listing(
     return Listing(clips, scan.skipped, time_unit, places)
 
 
-def _clip_suffixes(folder: Path, names: Sequence[str], probe: Probe) -> set[str]:
-    """The suffixes of files in a folder that are clips by themselves."""
-    suffixes = {kind_suffix(name) for name in names}
+def _clip_suffixes(folder: Path, names: Mapping[str, str], probe: Probe) -> set[str]:
+    """Of the suffixes of files in a folder, by name, those of clips by themselves."""
+    suffixes = set(names.values())
     for suffix in suffixes & USUAL_CLIP_SUFFIXES:
-        alike = sorted((name for name in names if suffix_of(name) == suffix), key=natural_key)
+        alike = sorted((name for name in names if names[name] == suffix), key=natural_key)
         answers = (_answer(probe, f"{folder}{os.sep}{name}") for name in alike)
         if next((answer for answer in answers if answer is not None), True) is False:
             suffixes.remove(suffix)
@@ -367,7 +373,10 @@ def _scan_folder(folder: Path, relative: PurePosixPath, scan: _Scan) -> tuple[li
 
 def _no_frame(entry: os.DirEntry[str], path: str, scan: _Scan) -> str | None:
     """Why an entry that is no folder is not taken; None if it is."""
-    if not entry.is_dir() and suffix_of(entry.name) not in SOURCES:
+    is_folder = entry.is_dir()
+    usual = is_folder or suffix_of(entry.name) in SOURCES
+    # Those that are taken for any kind of file are never folders of Zarr.
+    if is_folder if scan.kind is not None else not usual:
         return "of another kind"
     if scan.chosen is not None and not scan.chosen(path):
         return "not chosen"

@@ -296,13 +296,20 @@ def last_number(stem: str) -> tuple[str, str, str]:
 
 def without_number(file_names: Iterable[str]) -> list[str]:
     """The names that hold no digit before their suffix."""
-    return [name for name in file_names if not _DIGITS.search(name, 0, name.rindex("."))]
+    return [name for name in file_names if not _DIGITS.search(name, 0, _stem_length(name))]
 
 
 def _stem(file_name: str) -> str:
     """A name without suffix, its accents composed: file systems differ in that."""
-    stem = file_name[: file_name.rindex(".")]
+    stem = file_name[: _stem_length(file_name)]
     return stem if stem.isascii() else normalize("NFC", stem)
+
+
+def _stem_length(file_name: str) -> int:
+    dot = file_name.rfind(".")
+    # Digits behind the last dot are no suffix, but may be the number.
+    named = dot > 0 and not file_name[dot + 1 :].isdigit()
+    return dot if named else len(file_name)
 
 
 def _check_streams(

@@ -10,6 +10,8 @@ import gzip
 import io
 import re
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -90,6 +92,21 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
             f"{head.largest}; repair or remove it"
         )
     out[:] = pixels.reshape(out.shape)
+
+
+def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
+    """The single frame of a file that is a source by itself."""
+    with open(path, "rb") as file:
+        return inspect(header(file), path, options)
+
+
+def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
+    """That frame, (H, W, C)."""
+    data = Path(path).read_bytes()
+    form = inspect(data, path, options).frame_format
+    out = np.empty(form.shape, form.dtype)
+    decode(data, out, path, options)
+    yield out
 
 
 def _head(data: bytes, path: str) -> _Head:

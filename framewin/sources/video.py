@@ -18,7 +18,7 @@ import numpy as np
 from framewin.errors import SourceError
 from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array
-from framewin.sources import suffix_of
+from framewin.sources import kind_suffix
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
 from framewin.sources.timing import VARIABLE, Timing, timing_of
 from framewin.sources.video_checks import has_right_checksums, promised_bytes, promised_seconds
@@ -40,6 +40,7 @@ _KINDS = {
     ".flv": ("FLV",),
     ".ogv": ("Ogg",),
 }
+_ALL_KINDS = [kind for kinds in _KINDS.values() for kind in kinds]
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 _HDR_TRANSFERS = {16: "HDR (PQ)", 18: "HDR (HLG)"}
 _PROGRESSIVE = 1
@@ -108,7 +109,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         packets = _packets(container, stream, path)
         timing = _timing(packets.stamps, stream)
         form = _target(stream, path).frame_format
-        mode, kind = f"{context.name} {context.pix_fmt}", _KINDS[suffix_of(path)][0]
+        mode, kind = f"{context.name} {context.pix_fmt}", _label(container, path, options)
         cut = _cut(container, stream, packets, timing, path)
     return FileInfo(
         form,
@@ -190,6 +191,13 @@ def _decoded(
         yield from frames
 
 
+def _label(container: Any, path: str, options: ReadOptions) -> str:
+    """The kind of a file, by its suffix unless that says nothing."""
+    if options.kind is None:
+        return _KINDS[kind_suffix(path)][0]
+    return "AVI" if container.format.name == "avi" else "video"
+
+
 @contextmanager
 def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     """The container and the one stream that is wanted; what FFmpeg raises becomes SourceError."""
@@ -198,7 +206,8 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
         start = file.read(16)
     refuse_pointer(start, path)
     kind = kind_of(start)
-    if not start or (kind is not None and kind[0] not in _KINDS[suffix_of(path)]):
+    expected = _KINDS[kind_suffix(path, options.kind)] if options.kind is None else _ALL_KINDS
+    if not start or (kind is not None and kind[0] not in expected):
         found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"
         raise SourceError(f"{path} {found}")
     try:
