@@ -194,7 +194,7 @@ def part_of(clip: Clip, first: int, last: int) -> Clip:
     """Frames [first, last) of a clip; of its file, only what reading them takes."""
     rows = slice(first, last)
     if isinstance(clip, FileClip):
-        info = replace(clip.info, numbers=None, parts=())
+        info = replace(clip.info, numbers=None, parts=(), coordinates={})
         return replace(clip, info=info, numbers=clip.numbers[rows], indices=clip.indices[rows])
     return replace(clip, file_names=clip.file_names[rows], numbers=clip.numbers[rows])
 
