@@ -993,6 +993,8 @@ def _absolute(path: Any, *, text: bool = False) -> Any:
 
 
 def _lines(path: Path) -> list[str]:
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is no file; expected a text file with a clip in each line")
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as exc:

@@ -251,3 +251,22 @@ def test_a_place_that_cannot_be_is_refused_before_the_work(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StoreError, match="cannot be written to; choose another --out"):
         split(str(store))
+
+
+def test_names_typed_in_another_form_and_pipes(make_store: MakeClips, tmp_path: Path) -> None:
+    """Accents may be composed or not; a pipe in the place of a list is not waited for."""
+    composed, apart = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+    named = make_store({apart: range(8), "b": range(8)}, name="accents")
+    for form in (composed, apart):
+        ds = FrameWindowDataset(named, input_frames=1, predict_frames=1, clips=[form])
+        assert {ds.window(k).clip for k in range(len(ds))} == {composed}
+        ds = FrameWindowDataset(named, input_frames=1, predict_frames=1)
+        parts = ds.split(train=form, test="b")
+        assert {parts["train"].window(k).clip for k in range(7)} == {composed}
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is no file; expected a text file with a clip in"):
+        ds.split(train=tmp_path / "pipe", test="b")
+    with pytest.raises(StoreError, match="pipe is no file; name the file to cache the frames in"):
+        FrameWindowDataset(named, input_frames=1, predict_frames=1, cache=tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"is called 'a' or 'c'; there are b, caf"):
+        FrameWindowDataset(named, input_frames=1, predict_frames=1, clips=["a", "c"])
