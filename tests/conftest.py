@@ -24,14 +24,58 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).parent.parent
 
 
+# What a machine may lack where FRAMEWIN_REQUIRE=all (as in CI): beginnings of reasons to skip.
+EXPECTED_SKIPS = (
+    "no real data at",
+    "a small disk cannot be mounted here",
+    "there is no mount command",
+    "all folders are in memory",
+)
+missing_packages: set[str] = set()
+
+
 def import_or_skip(module: str) -> ModuleType:
-    """Import an optional package; skip without it, but fail if FRAMEWIN_REQUIRE names it."""
+    """Import an optional package; skip without it, but fail if FRAMEWIN_REQUIRE=all."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        if module in os.environ.get("FRAMEWIN_REQUIRE", "").split(","):
+        if os.environ.get("FRAMEWIN_REQUIRE") == "all":
             pytest.fail(f"{module} is required here but not installed")
+        missing_packages.add(module.partition(".")[0])
         pytest.skip(f"{module} is not installed")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a test was skipped."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which packages were missing, and which skips are not allowed here."""
+    if missing_packages:
+        names = ", ".join(sorted(missing_packages))
+        terminalreporter.write_line(
+            f"tests were skipped for want of: {names}; FRAMEWIN_TEST_EXTRAS=torch,grain,augment,"
+            "remote,dask scripts/test installs all"
+        )
+    for reason in unexpected_skips(terminalreporter):
+        terminalreporter.write_line(f"a skip that is not allowed here: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where everything is required and a test was skipped all the same."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and unexpected_skips(reporter) and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def unexpected_skips(reporter: pytest.TerminalReporter) -> list[str]:
+    """Reasons of skips that are not listed, if all is required here."""
+    if os.environ.get("FRAMEWIN_REQUIRE") != "all":
+        return []
+    reasons = {reason_of(report) for report in reporter.stats.get("skipped", [])}
+    return sorted(reason for reason in reasons if not reason.startswith(EXPECTED_SKIPS))
 
 
 @pytest.fixture

@@ -53,14 +53,15 @@ def test_decoded_chunks_are_counted(packed: Path, cache_bytes: int) -> None:
 
 
 def pages_in_memory(path: Path, rows: np.ndarray, frame_bytes: int) -> int:
-    """Pages of a file that come into memory when frames are touched, by mincore."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
+    """Pages that come into memory when frames of a file of that size are touched, by mincore.
+
+    A file that is one hole has no page in memory yet, on a disk and on a tmpfs.
+    """
+    hole = path.with_name("hole")
+    with hole.open("wb+") as file:
+        file.truncate(path.stat().st_size)
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    hole.unlink()
     # Otherwise the system reads what lies around, too.
     mapping.madvise(mmap.MADV_RANDOM)
     pixels = np.frombuffer(mapping, np.uint8)
