@@ -33,20 +33,20 @@ from queue import SimpleQueue
 ROOT = Path(__file__).resolve().parent.parent
 # Module -> the test files that are about it, the fastest first.
 TESTS = {
-    "windows/spec": "test_windows test_lanes test_splits test_choose test_dataset",
-    "windows/order": "test_order test_schedule test_blocks",
-    "windows/blocks": "test_blocks test_planning",
-    "windows/splits": "test_splits test_split_files",
-    "windows/choose": "test_choose",
-    "windows/lanes": "test_lanes",
-    "windows/schedule": "test_schedule test_blocks test_lanes test_adapters",
-    "windows/statistics": "test_statistics test_choose test_scaling",
-    "stores/record": "test_store_zarr test_store_hdf5 test_remote faults/test_hostile",
-    "sources/names": "test_listing",
-    "conversion/pixels": "test_pixels",
-    "metrics": "test_metrics test_evaluate",
-    "scaling": "test_scaling test_statistics test_adapters",
-    "adapters/batches": "test_adapters test_augment test_lanes",
+    "windows/spec": "windows/test_spec windows/test_lanes windows/test_splits windows/test_choose",
+    "windows/order": "windows/test_order windows/test_schedule windows/test_blocks",
+    "windows/blocks": "windows/test_blocks",
+    "windows/splits": "windows/test_splits test_split_files",
+    "windows/choose": "windows/test_choose",
+    "windows/lanes": "windows/test_lanes",
+    "windows/schedule": "windows/test_schedule windows/test_blocks windows/test_lanes",
+    "windows/statistics": "windows/test_statistics windows/test_choose test_scaling",
+    "stores/record": "faults/test_hostile stores/test_store_zarr stores/test_store_hdf5",
+    "sources/names": "sources/test_listing",
+    "conversion/pixels": "conversion/test_pixels",
+    "metrics": "test_metrics",
+    "scaling": "test_scaling windows/test_statistics",
+    "adapters/batches": "adapters/test_batches test_augment windows/test_lanes",
 }
 TIMEOUT_SECONDS = 600
 

@@ -13,7 +13,7 @@ import imagecodecs
 import numpy as np
 import pytest
 
-from tests import object_server
+from tests.helpers import object_server
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("framewin", deadline=None)

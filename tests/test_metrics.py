@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from framewin import metrics
 from framewin.metrics import Scores, ScoreSums, last_frame, to_unit
 from tests.conftest import import_or_skip
-from tests.test_startup import loaded_after
+from tests.helpers.processes import loaded_after
 
 
 def scored(truth: np.ndarray, forecast: np.ndarray, batches: int = 1) -> Scores:

@@ -12,7 +12,7 @@ from framewin import FrameWindowDataset, SourceError, convert
 from framewin.sources.png import inspect
 from framewin.stores import open_store
 from tests.conftest import import_or_skip
-from tests.test_png import independent
+from tests.helpers.pngs import independent
 
 
 def packed(source: Path, tmp_path: Path) -> Path:

@@ -26,9 +26,9 @@ from framewin.stores import chunks, open_store, record, zarr_store
 from framewin.stores.chunked import ChunkedFrames, RunReader
 from framewin.stores.chunks import ChunkPlace, runs
 from tests.conftest import import_or_skip, write_frames
-from tests.object_server import BUCKET, Request, Server
-from tests.runs import make_run
-from tests.test_cli import framewin
+from tests.helpers.command import framewin
+from tests.helpers.object_server import BUCKET, Request, Server
+from tests.helpers.runs import make_run
 
 LAYOUTS = [
     (".zarr", "zstd"),

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import MakeClips
+from tests.helpers.processes import loaded_after
 
 DECODERS = {"imagecodecs", "imageio", "PIL", "tifffile", "av"}
 HEAVY = {"numpy", "zarr", "h5py", "tensorflow", "keras", "torch"}
 HEAVY |= {"obstore", "distributed", *DECODERS}
-
-
-def loaded_after(code: str, *arguments: object) -> set[str]:
-    """Names of the top-level modules that are loaded once the code has run."""
-    script = f"import sys, json\n{code}\nprint(json.dumps(list(sys.modules)))"
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
 
 
 RUN_CLI = """

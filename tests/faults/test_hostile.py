@@ -24,7 +24,7 @@ from framewin.stores import verify as verifying
 from framewin.stores.codecs import Hdf5Codec, Layout, ZarrCodec
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips
-from tests.store_contract import CLIPS, expected_frames, forge
+from tests.helpers.store_contract import CLIPS, expected_frames, forge
 
 LAYOUTS = [(s, c) for s in (".zarr", ".h5") for c in ("none", "gzip")]
 MUTATIONS = int(os.environ.get("FRAMEWIN_FAULTS_MUTATIONS", "150"))

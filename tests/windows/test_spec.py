@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from framewin.schema import ClipTable
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
-from tests.oracle import windows_of_clip
+from tests.helpers.oracle import windows_of_clip
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_an_error_in_a_thread_reaches_the_caller(ds: FrameWindowDataset, keras: 
 PROCESSES = """
 import multiprocessing, sys
 import numpy as np
-from tests.test_fit import _third
+from tests.adapters.test_fit import _third
 
 def main():
     multiprocessing.set_start_method("spawn")

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from framewin import FrameWindowDataset, convert
 from framewin.cli import app
 from tests.conftest import ROOT
-from tests.test_cli import FRAMEWIN
-from tests.test_cluster import free_port
-from tests.test_train import moving_store
+from tests.helpers.command import FRAMEWIN
+from tests.helpers.processes import free_port
+from tests.helpers.training import moving_store
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),

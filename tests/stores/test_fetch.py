@@ -22,8 +22,8 @@ from framewin.cli import output
 from framewin.stores import durable
 from tests.conftest import MakeClips, write_frames
 from tests.faults.job import bytes_of
-from tests.object_server import BUCKET, Request, Server
-from tests.test_cli import framewin, rows
+from tests.helpers.command import framewin, rows
+from tests.helpers.object_server import BUCKET, Request, Server
 
 LAYOUTS = [(".zarr", "zstd"), (".zarr", "none"), (".h5", "none"), (".h5", "gzip")]
 CHUNK_FRAMES = 3

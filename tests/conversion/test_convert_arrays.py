@@ -18,8 +18,8 @@ from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
 from framewin.conversion.against import compare
 from framewin.stores import open_store
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
-from tests.store_contract import COMPRESSIONS, flip
-from tests.test_arrays import CONTAINERS, H, T, W, values
+from tests.helpers.arrays import CONTAINERS, H, T, W, values
+from tests.helpers.store_contract import COMPRESSIONS, flip
 
 CLIPS = {"a": [1, 2, 3, 7], "b/c": [0, 5]}
 

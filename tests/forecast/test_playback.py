@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,23 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from framewin.forecast.gif import gif_bytes
 from framewin.forecast.playback import SHOWN_SECONDS, true_pace, write_video
 from framewin.schema import ClipTable
 from tests.conftest import import_or_skip
-
-
-def read_gif(data: bytes) -> tuple[list[np.ndarray], list[int]]:
-    """Frames (H, W, 3) and milliseconds of each, by Pillow."""
-    frames, durations = [], []
-    with Image.open(io.BytesIO(data)) as image:
-        for place in range(image.n_frames):
-            image.seek(place)
-            frames.append(np.asarray(image.convert("RGB")))
-            durations.append(image.info["duration"])
-    return frames, durations
+from tests.helpers.gifs import read_gif
 
 
 @settings(max_examples=30)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from framewin import StoreError, TrainingError
 from framewin.cli import app
 from framewin.forecast.settings import TrainSettings
-from tests.test_train import moving_store
+from tests.helpers.training import moving_store
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),

@@ -21,7 +21,7 @@ import pytest
 from framewin import FormatVersionError, StoreError, TrainingError, convert
 from framewin.forecast.settings import TrainSettings
 from tests.conftest import import_or_skip, write_frames
-from tests.test_train import SETTINGS, moving_store
+from tests.helpers.training import SETTINGS, moving_store
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import io
 import itertools
-import random
 import re
 import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import imagecodecs
 import numpy as np
-import png
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from framewin.errors import SourceError
@@ -27,18 +23,14 @@ from framewin.sources import png as png_source
 from framewin.sources.info import ReadOptions
 from framewin.sources.png import decode, header, inspect
 from tests.conftest import ROOT
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png_bytes(width: int, depth: int, colour: int, rows: list[bytes], *before: bytes) -> bytes:
-    """A PNG by hand, from packed rows; `before` are chunks to put before the pixels."""
-    header = struct.pack(">IIBBBBB", width, len(rows), depth, colour, 0, 0, 0)
-    pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
-    chunks = [chunk(b"IHDR", header), *before, chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+from tests.helpers.pngs import (
+    PALETTE,
+    TEXT,
+    chunk,
+    files,
+    independent,
+    png_bytes,
+)
 
 
 def decoded(data: bytes, path: str = "frame.png") -> np.ndarray:
@@ -48,7 +40,6 @@ def decoded(data: bytes, path: str = "frame.png") -> np.ndarray:
     return out
 
 
-PALETTE = chunk(b"PLTE", bytes([255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30]))
 GRAY16 = struct.pack(">4H", 1, 255, 256, 65535)
 RGB16 = struct.pack(">3H", 0x1234, 0xABCD, 0x00FF)
 
@@ -162,38 +153,6 @@ def test_mutated_files_of_every_kind() -> None:
     assert re.fullmatch(r"1500 mutated, \d+ decoded, \d+ refused\n", done.stdout)
 
 
-SAMPLES = {0: 1, 2: 3, 4: 2, 6: 4}
-DEPTHS = [(0, 1), (0, 2), (0, 4), *itertools.product(SAMPLES, (8, 16))]
-
-
-@st.composite
-def files(draw: st.DrawFn) -> bytes:
-    """PNG files by hand, with any filters and any cut into chunks, whole or damaged."""
-    colour, depth = draw(st.sampled_from(DEPTHS))
-    width, height = draw(st.integers(1, 40)), draw(st.integers(1, 40))
-    row_bytes = (width * depth * SAMPLES[colour] + 7) // 8
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows = rng.integers(0, draw(st.integers(2, 256)), (height, 1 + row_bytes), dtype=np.uint8)
-    rows[:, 0] = rng.integers(0, draw(st.sampled_from([5, 5, 5, 6])), height)
-    lacking = draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
-    pixels = (rows.tobytes() + b"\0")[: rows.size - lacking]
-    stream = zlib.compress(pixels, draw(st.integers(0, 9)))
-    stream += draw(st.sampled_from([b"", b"", b"behind"]))
-    cuts = sorted({0, len(stream), *draw(st.lists(st.integers(0, len(stream)), max_size=3))})
-    chunks = [chunk(b"IDAT", stream[a:b]) for a, b in itertools.pairwise(cuts)]
-    chunks.insert(draw(st.integers(0, len(chunks))), draw(st.sampled_from([b"", TEXT])))
-    chunks.append(draw(st.sampled_from([b"", TEXT, chunk(b"PLTE", bytes(3))])))
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = [chunk(b"IHDR", header), *chunks, chunk(b"IEND", b"")]
-    data = bytearray(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
-    if draw(st.booleans()):
-        data[draw(st.integers(33, len(data) - 1))] ^= draw(st.integers(1, 255))
-    return bytes(data)
-
-
-TEXT = chunk(b"tEXt", b"Comment\0of IDAT")
-
-
 @settings(max_examples=600, deadline=None)
 @given(files())
 def test_what_is_checked_first_changes_nothing(data: bytes) -> None:
@@ -216,50 +175,9 @@ def test_what_is_checked_first_changes_nothing(data: bytes) -> None:
     assert found is None or np.array_equal(found, expected)
 
 
-def damaged_files(count: int) -> Iterator[bytes]:
-    """Files of every mode, interlaced or not, with right checksums and wrong bytes at any depth."""
-    rng = random.Random(3)
-    modes = [*DEPTHS, (3, 1), (3, 2), (3, 4), (3, 8)]
-    for (colour, depth), interlaced in itertools.product(modes, (False, True)):
-        planes = SAMPLES.get(colour, 1)
-        palette = [(i, i, i) for i in range(2**depth)] if colour == 3 else None
-        writer = png.Writer(
-            37, 41, greyscale=colour in (0, 4), alpha=colour > 3, bitdepth=depth, palette=palette,
-            interlace=interlaced,
-        )  # fmt: skip
-        file = io.BytesIO()
-        writer.write_array(file, [rng.randrange(2**depth) for _ in range(37 * 41 * planes)])
-        intact = list(png.Reader(bytes=file.getvalue()).chunks())
-        for number in range(count):
-            chunks = [(name, bytearray(content)) for name, content in intact]
-            pixels = bytearray(zlib.decompress(dict(chunks)[b"IDAT"]))
-            # The filter of the first row, the pixels, or their compressed form.
-            pixels[0 if number % 3 else rng.randrange(len(pixels))] = rng.randrange(256)
-            stream = bytearray(zlib.compress(pixels[: len(pixels) - (number % 5 == 0)]))
-            if number % 4 == 0:
-                stream[rng.randrange(len(stream))] ^= 1 << rng.randrange(8)
-            made = [chunk(n, bytes(stream if n == b"IDAT" else c)) for n, c in chunks]
-            yield png_source.SIGNATURE + b"".join(made)
-
-
-def decode_damaged_files() -> tuple[int, int]:
-    """Decode each into a view, as a conversion does, and count those that decode and those not."""
-    refused = 0
-    files = list(damaged_files(40))
-    for data in files:
-        form = inspect(data, "x.png").frame_format
-        block = np.full((3, *form.shape), 7, form.dtype)
-        try:
-            decode(data, block[1], "x.png")
-        except SourceError:
-            refused += 1
-        assert (block[::2] == 7).all()
-    return len(files) - refused, refused
-
-
 def test_damage_never_ends_the_process() -> None:
     """Regression: errors inside libpng freed the memory of frames with one channel."""
-    code = "from tests.test_png import decode_damaged_files as run; print(*run())"
+    code = "from tests.helpers.pngs import decode_damaged_files as run; print(*run())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -309,20 +227,6 @@ def test_headers_are_not_mixed_up() -> None:
     ]
     for (data, channels), _ in itertools.product(files, range(2)):
         assert inspect(data, "x.png", options).frame_format.channels == channels
-
-
-def independent(path: Path) -> np.ndarray:
-    """pypng's answer, brought to framewin's rule for shallow gray and for alpha."""
-    reader = png.Reader(bytes=path.read_bytes())
-    reader.preamble()
-    reader.sbit = None  # pypng would drop bits that the file calls insignificant
-    width, height, rows, info = reader.asDirect()
-    pixels = np.array(list(itertools.chain.from_iterable(rows)), dtype=np.int64)
-    depth = info["bitdepth"]
-    if depth < 8:
-        pixels = pixels * 255 // (2**depth - 1)
-    dtype = np.uint16 if depth == 16 else np.uint8
-    return pixels.reshape(height, width, info["planes"]).astype(dtype)
 
 
 def suite(real_data: Path) -> list[Path]:

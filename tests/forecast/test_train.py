@@ -25,35 +25,13 @@ from framewin.forecast.validation import evaluate
 from framewin.metrics import FULL_SCALE
 from framewin.model_table import ModelScale
 from tests.conftest import MakeClips, import_or_skip, write_frames
+from tests.helpers.training import SETTINGS, moving_store
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),
     # Keras and TensorFlow warn of their own ways of calling each other.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-SETTINGS = TrainSettings(
-    input_frames=3,
-    predict_frames=2,
-    model="convlstm",
-    filters=4,
-    layers=1,
-    epochs=2,
-    batch_size=4,
-    test_share=0.2,
-)
-
-
-def moving_store(tmp_path: Path, clips: int, frames: int = 12) -> Path:
-    """A bright column that moves one pixel a frame: worth predicting."""
-    for clip in range(clips):
-        pictures = {}
-        for n in range(frames):
-            picture = np.zeros((8, 8, 1), np.uint8)
-            picture[:, (n + 3 * clip) % 8] = 250
-            pictures[f"{n}.png"] = picture
-        write_frames(tmp_path / "moving" / f"clip{clip}", pictures)
-    convert(tmp_path / "moving", tmp_path / "moving.zarr")
-    return tmp_path / "moving.zarr"
 
 
 def trained(store: Path, run: Path, **changes: object) -> tuple[TrainReport, list[str]]:

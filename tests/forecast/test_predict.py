@@ -24,9 +24,9 @@ from framewin import (
 from framewin.forecast.runs import Run
 from framewin.stores import open_store
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
-from tests.runs import make_run
-from tests.test_evaluate import Fake, with_model
-from tests.test_playback import read_gif
+from tests.helpers.gifs import read_gif
+from tests.helpers.runs import make_run
+from tests.helpers.training import Fake, with_model
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),

@@ -16,8 +16,8 @@ from framewin.conversion.plan import draft_conversion
 from framewin.conversion.settings import ConvertSettings
 from framewin.schema import ClipTable
 from tests.conftest import MakeClips, make_frame, write_frames
-from tests.test_cli import framewin, rows
-from tests.test_png import chunk, png_bytes
+from tests.helpers.command import framewin, rows
+from tests.helpers.pngs import chunk, png_bytes
 
 
 def audited(source: Path, **options: object) -> dict:

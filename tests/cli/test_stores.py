@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +16,8 @@ import pytest
 import framewin as framewin_package
 from framewin import SourceError, __version__, convert
 from tests.conftest import MakeClips, make_frame, write_frames
-from tests.store_contract import flip
-
-FRAMEWIN = Path(sys.executable).parent / "framewin"
-
-
-def framewin(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [FRAMEWIN, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def rows(text: str) -> dict[str, str]:
-    """The two columns of a result as label -> value."""
-    pairs = [line.split("  ", 1) for line in text.splitlines() if "  " in line]
-    return {label: value.strip() for label, value in pairs if label}
+from tests.helpers.command import FRAMEWIN, framewin, rows
+from tests.helpers.store_contract import flip
 
 
 def test_convert_prints_a_table(make_clips: MakeClips, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from framewin.stores import durable, open_store
 from framewin.stores.codecs import Layout
 from framewin.stores.hdf5_store import Writer
 from tests.conftest import MakeClips, import_or_skip
-from tests.store_contract import CLIPS, StoreContract, change, expected_frames
+from tests.helpers.store_contract import CLIPS, StoreContract, change, expected_frames
 
 
 class TestHdf5(StoreContract):

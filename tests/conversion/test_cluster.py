@@ -40,9 +40,10 @@ from framewin.errors import SourceChangedError
 from framewin.stores import durable
 from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
-from tests.executors import Inline
 from tests.faults.job import bytes_of, remove
-from tests.test_cli import framewin
+from tests.helpers.command import framewin
+from tests.helpers.executors import Inline
+from tests.helpers.processes import free_port
 
 LAYOUTS = [(s, c) for s in (".zarr", ".h5") for c in ("none", "zstd")]
 SAMPLES = ROOT / "sample_data"
@@ -795,13 +796,6 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
 def multiprocessing_children(executor: ProcessPoolExecutor) -> list[int]:
     """Process numbers of a pool's workers."""
     return [*executor._processes]
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Cluster:

@@ -14,7 +14,7 @@ from framewin.sources.info import ReadOptions
 from framewin.sources.png import inspect_clip, read_clip
 from framewin.stores import open_store
 from tests.conftest import import_or_skip
-from tests.test_png import PALETTE, chunk, png_bytes
+from tests.helpers.pngs import PALETTE, chunk, png_bytes
 
 OPTIONS = ReadOptions()
 BROKEN = 18

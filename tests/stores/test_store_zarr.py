@@ -20,7 +20,14 @@ from framewin.stores import content, open_store
 from framewin.stores.codecs import Layout
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips, import_or_skip
-from tests.store_contract import CLIPS, COMPRESSIONS, StoreContract, expected_frames, flip, forge
+from tests.helpers.store_contract import (
+    CLIPS,
+    COMPRESSIONS,
+    StoreContract,
+    expected_frames,
+    flip,
+    forge,
+)
 
 SHARD = shard_name(0)
 

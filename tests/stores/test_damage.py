@@ -36,7 +36,7 @@ from framewin.conversion.against import compare
 from framewin.schema import Gap
 from framewin.stores import open_store
 from tests.conftest import MakeClips, make_frame, write_frames
-from tests.test_cli import framewin, rows
+from tests.helpers.command import framewin, rows
 
 
 def cut(path: Path, share: float = 0.5) -> Path:

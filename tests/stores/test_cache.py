@@ -14,7 +14,7 @@ from framewin import FrameWindowDataset, StoreError, convert
 from framewin.stores import cache as caching
 from framewin.stores.chunked import ChunkedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
-from tests.store_contract import flip
+from tests.helpers.store_contract import flip
 
 CLIPS = {"a": range(20), "b": range(20)}
 COMPRESSED = {"compression": "zstd", "chunk_frames": 3}

@@ -14,7 +14,7 @@ from framewin import FrameWindowDataset, convert
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.statistics import ChannelSums, FrameStatistics
 from tests.conftest import MakeClips, make_frame, write_frames
-from tests.oracle import windows_of_clip
+from tests.helpers.oracle import windows_of_clip
 
 CLIPS = {"a": [*range(8), *range(20, 27)], "b": range(9)}
 

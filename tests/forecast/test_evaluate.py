@@ -11,11 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,49 +23,25 @@ import framewin
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert, evaluate
 from framewin.cli import main
 from framewin.forecast.report import text_tables
-from framewin.forecast.runs import Run, load_run
+from framewin.forecast.runs import load_run
 from framewin.forecast.validation import examples_of
 from framewin.stores.durable import MARKER
 from tests.conftest import MakeClips, import_or_skip
-from tests.runs import make_run
-from tests.test_playback import read_gif
+from tests.helpers.gifs import read_gif
+from tests.helpers.runs import make_run
+from tests.helpers.training import CLIPS, SHAPE, Fake, with_model
 
 pytestmark = [
     pytest.mark.usefixtures("tf"),
     # Keras and TensorFlow warn of their own ways of calling each other.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-SHAPE = (12, 14, 1)
-CLIPS = {name: range(12) for name in "abcdefgh"}
 FRAMEWIN = Path(sys.executable).parent / "framewin"
-
-
-class Fake:
-    """A model whose forecasts are a function of its inputs in unit scale."""
-
-    def __init__(self, forecast: Callable[[np.ndarray], np.ndarray], steps: int = 2) -> None:
-        self.forecast = forecast
-        self.output_shape = (None, steps)
-
-    def predict_on_batch(self, inputs: np.ndarray) -> np.ndarray:
-        return self.forecast(inputs / 255).astype(np.float32)
 
 
 def darker(inputs: np.ndarray) -> np.ndarray:
     """The last frame, 0.1 darker and darker."""
     return inputs[:, -1:] - np.array([0.1, 0.2]).reshape(1, 2, 1, 1, 1)
-
-
-def with_model(folder: Path, model: Any) -> Run:
-    run = load_run(folder)
-    run.__dict__["model"] = model
-    return run
-
-
-@pytest.fixture
-def run(make_store: MakeClips, tmp_path: Path) -> Path:
-    """A run whose model repeats the last frame, on eight clips, two of them for testing."""
-    return make_run(tmp_path / "run", make_store(CLIPS, shape=SHAPE))
 
 
 def windows_of(run: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
