@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from framewin.forecast.train import TrainReport
 
 SETTINGS = {each.name: each for each in fields(TrainSettings)}
+SHARES = ("validation_share", "test_share")
+OF_FITTING = (
+    *("loss", "learning_rate", "weight_decay", "clip_norm"),
+    *("augment", "normalize", "mixed_precision"),
+)
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,11 +96,6 @@ def train(
         if context.get_parameter_source(name).name != "DEFAULT"  # type: ignore[union-attr]
     }
     _check_usage(store, out, config, resume, given)
-    shares = [name for name in ("validation_share", "test_share") if name in given]
-    if given.get("split") is not None and shares:
-        raise typer.BadParameter(
-            f"--split says the parts; leave --{shares[0].replace('_', '-')} out"
-        )
     from framewin.process import keep_freed_memory
 
     keep_freed_memory()
@@ -109,6 +109,7 @@ def train(
     with usage_errors():
         base, place = _base(store, config, given.get("model"))
         chosen = replace(base, **given)
+    _check_idle(chosen, given)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs", f"{place.stem}-{stamp}")
     _print_training(training.train(place, folder, chosen))
@@ -128,6 +129,16 @@ def _check_usage(
         raise typer.BadParameter("with TF_CONFIG give --out, the same folder to all workers")
     if store is None and config is None and resume is None:
         raise typer.BadParameter("give a STORE, or --config or --resume")
+
+
+def _check_idle(chosen: TrainSettings, given: Iterable[str]) -> None:
+    """Refuse options that would change nothing."""
+    for reason, names in (
+        ("the split file says the parts", SHARES if chosen.split is not None else ()),
+        ("persistence has nothing to train", OF_FITTING if chosen.model == "persistence" else ()),
+    ):
+        for name in sorted(set(names) & set(given)):
+            raise typer.BadParameter(f"{reason}; leave --{name.replace('_', '-')} out")
 
 
 def _base(

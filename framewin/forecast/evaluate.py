@@ -332,6 +332,8 @@ def _check(
         )
     if fss_window < 1 or fss_window % 2 == 0:
         raise ValueError(f"fss_window must be odd and >= 1, got {fss_window}")
+    if fss_window != FSS_WINDOW and not len(thresholds):
+        raise ValueError(f"FSS needs thresholds, got fss_window={fss_window} without any")
     if batch_size < 1:
         raise ValueError(f"batch_size must be >= 1, got {batch_size}")
     if seed < 0:
@@ -351,6 +353,8 @@ def _windows(
     dataset = run.dataset(part, store, predict_frames=horizon)
     if dataset.identity == run.identity:
         return dataset, part
+    if part != "test":
+        raise ValueError(f"{dataset.path} is used whole, without a part; leave part={part!r} out")
     _refuse_copy(run, dataset)
     return dataset, "all windows"
 

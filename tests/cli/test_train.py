@@ -138,7 +138,11 @@ def test_a_next_frame_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
         ),
         (
             ("clips.zarr", "--split", "a.json", "--test-share", "0.1"),
-            "--split says the parts; leave --test-share out",
+            "the split file says the parts; leave --test-share out",
+        ),
+        (
+            ("clips.zarr", "--model", "persistence", "--loss", "ssim"),
+            "persistence has nothing to train; leave --loss out",
         ),
         (("clips.zarr", "--minutes", "inf"), "minutes must be finite, got inf"),
         (

@@ -107,6 +107,9 @@ def test_another_store_is_used_whole(run: Path, make_store: MakeClips) -> None:
     message = "has frames of 4x6x1 uint8, the model of"
     with pytest.raises(TrainingError, match=message):
         evaluate(run, store=wrong, out=run / "wrong")
+    message = f"{other} is used whole, without a part; leave part='validation' out"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        evaluate(run, store=other, part="validation", out=run / "part")
 
 
 def noise_store(folder: Path, clips: dict[str, np.ndarray]) -> Path:
@@ -498,6 +501,7 @@ def test_the_command(
     for options, code, words in (
         ((), 1, "evaluation exists already; remove it or choose another --out"),
         (("--part", "train"), 1, "is what the run was trained on"),
+        (("--fss-window", "7"), 2, "FSS needs thresholds, got --fss-window 7 without any"),
         (("--data-range", "1-2"), 2, "--data-range must be numbers with ':' between, got '1-2'"),
         (("--data-range", "1"), 2, "--data-range must be LOW:HIGH, got '1'"),
         (("--thresholds", "1,x"), 2, "--thresholds must be numbers with ',' between, got '1,x'"),
