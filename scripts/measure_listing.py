@@ -6,15 +6,13 @@ python scripts/measure_listing.py --count 1000000
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import framewin.sources.listing as listing
-
-KILOBYTE = 1024
+from framewin.bench.fresh import peak_rss_bytes
 
 
 def main() -> None:
@@ -29,20 +27,14 @@ def main() -> None:
 
 
 def measure(folder: Path, count: int) -> None:
-    opened: list[object] = []
+    before, opened = peak_rss_bytes(), []
     sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
-    before, started = peak(), time.perf_counter()
+    started = time.perf_counter()
     [clip] = listing.list_frames(folder).clips
-    seconds = time.perf_counter() - started
+    seconds, files = time.perf_counter() - started, len(opened)
     assert len(clip.file_names) == count
-    each = (peak() - before) / count
-    print(f"{count} names, {seconds:.2f} s, {each:.0f} bytes a name, {len(opened)} files opened")
-
-
-def peak() -> int:
-    """Most memory that the process ever held, in bytes."""
-    unit = 1 if sys.platform == "darwin" else KILOBYTE
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    each = (peak_rss_bytes() - before) / count
+    print(f"{count} names, {seconds:.2f} s, {each:.0f} bytes a name, {files} files opened")
 
 
 if __name__ == "__main__":

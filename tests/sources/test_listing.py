@@ -355,7 +355,8 @@ def test_many_names_take_little_memory() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     match = re.fullmatch(r"60000 names, .* s, (\d+) bytes a name, 0 files opened\n", done.stdout)
     assert match is not None
-    assert int(match[1]) <= 300
+    # The names alone, 17 bytes each and 49 of the object.
+    assert 66 < int(match[1]) <= 300
 
 
 STEMS = st.text("abz_-.", min_size=1, max_size=5).filter(
