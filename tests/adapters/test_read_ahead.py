@@ -218,9 +218,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def times_open(path: Path) -> int:
     """How many descriptors of this process are of a file; what else it has open comes and goes."""
     found, file = 0, path.stat()
-    for descriptor in os.listdir("/proc/self/fd"):
+    for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found += os.path.samestat(os.fstat(int(descriptor)), file)
+            found += os.path.samestat(descriptor.stat(), file)
     return found
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import hypothesis
 import numpy as np
@@ -821,23 +821,26 @@ class Cluster:
         options = ("--nthreads", 1, "--no-nanny", "--host", "127.0.0.1")
         self.workers.append(self.start("worker", self.address, *options))
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for process in (*self.workers, self.scheduler):
             process.kill()
             process.wait()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One scheduler and two workers of Dask, started by their commands."""
-    import_or_skip("distributed")
-    found = Cluster(tmp_path_factory.mktemp("dask"))
-    try:
+    """One scheduler and two workers of Dask, started by their commands for one test."""
+    distributed = import_or_skip("distributed")
+    with Cluster(tmp_path_factory.mktemp("dask")) as found:
         for _ in range(2):
             found.add_worker()
+        # The command waits for them for seconds, which is little on a busy machine.
+        with distributed.Client(found.address, timeout=60, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
         yield found
-    finally:
-        found.close()
 
 
 def test_the_command_on_a_dask_cluster(
@@ -888,15 +891,12 @@ def test_a_local_cluster_loses_a_worker(tmp_path: Path) -> None:
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody waits for workers that do not come."""
     import_or_skip("distributed")
-    alone = Cluster(tmp_path)
     monkeypatch.setattr("framewin.conversion.dask_client.WORKER_SECONDS", 0.2)
     monkeypatch.setattr("framewin.conversion.dask_client.CONNECT_SECONDS", 30)
-    message = f"the Dask scheduler at {alone.address} has no worker; start some by: dask worker"
-    try:
+    with Cluster(tmp_path) as alone:
+        message = f"the Dask scheduler at {alone.address} has no worker; start some by: dask worker"
         with pytest.raises(StoreError, match=message), dask_executor(alone.address):
             pass
-    finally:
-        alone.close()
 
 
 def test_no_scheduler(
