@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -203,32 +204,74 @@ def test_a_source_that_changes_is_seen(
         running.run(plan)
 
 
+HELD = """
+import sys, threading
+from framewin.conversion import journal, run
+from framewin.sources import png
+run.BLOCK_BYTES = journal.SYNC_BYTES = 1
+left, closing = int(sys.argv.pop(1)), threading.Event()
+decode, close = png.decode, run._Threads.close
+
+def held(*arguments):
+    global left
+    left -= 1
+    if left < 0:
+        closing.wait()
+    decode(*arguments)
+
+def closed(crew):
+    closing.set()
+    close(crew)
+
+png.decode, run._Threads.close = held, closed
+from framewin.cli import main
+sys.argv = ["framewin", "convert", *sys.argv[1:]]
+main()
+"""
+"""A conversion by one thread that decodes so many frames, and the next ones once it is stopped."""
+
+
+@contextlib.contextmanager
+def held(frames: int, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """The command; it cannot end by itself while there are more frames than these."""
+    command = [sys.executable, "-c", HELD, frames, *arguments, "--workers", "1"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def await_blocks(process: subprocess.Popen[str], dest: Path, count: int) -> None:
+    """Wait until so many blocks are journalled; the limit is for a process that hangs."""
+    end = time.monotonic() + 120
+    journal = durable.partial_path(dest) / "journal"
+    while not journal.exists() or len(read_journal(journal)[0]) < count:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_says_how_to_go_on(make_clips: MakeClips, tmp_path: Path, number: int) -> None:
-    """Within seconds, with exit code 130 or 143; the same command then ends the work."""
-    source = make_clips({"a": range(1500)}, shape=(120, 160, 3))
-    dest = tmp_path / "clips.zarr"
-    command = [Path(sys.executable).parent / "framewin", "convert", source, dest, "--workers", "1"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        journal = durable.partial_path(dest) / "journal"
-        deadline = time.monotonic() + 60
-        while not (journal.exists() and journal.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.01)
+    """Exit code 130 or 143, and every block is kept; the same command then ends the work."""
+    source, dest = make_clips({"a": range(90)}), tmp_path / "clips.zarr"
+    options = (source, dest, "--chunk-frames", CHUNK_FRAMES)
+    with held(13, *options) as process:
+        await_blocks(process, dest, 2)
         process.send_signal(number)
-        stopped = time.monotonic()
-        _, errors = process.communicate(timeout=30)
-    if process.returncode == 0:
-        pytest.skip("it was done before it could be stopped")
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert time.monotonic() - stopped < 10
     assert errors.splitlines()[-1] == (
         f"framewin: stopped; what is done is kept in {dest}.partial; repeat the command to go on, "
         "--restart begins anew"
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.count("frames were there") == done.stdout.count("were there already") == 1
+    with held(80, *options) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert re.search(r"^resumed +10 frames were there already$", printed, re.MULTILINE)
 
 
 def test_a_block_is_tried_twice(
@@ -290,30 +333,30 @@ def test_the_second_converter_leaves_at_once(make_clips: MakeClips, tmp_path: Pa
 
 @pytest.mark.parametrize(("suffix", "compression"), LAYOUTS)
 def test_random_kills(make_clips: MakeClips, tmp_path: Path, suffix: str, compression: str) -> None:
-    """The real command, killed at random moments and given again: whole in the end."""
-    source = make_clips({"a": range(500)}, shape=(120, 160, 3))
+    """The real command, killed in a random block and given again: whole in the end."""
+    source = make_clips({"a": range(200)}, shape=(40, 50, 3))
     whole, dest = tmp_path / f"whole{suffix}", tmp_path / f"clips{suffix}"
-    options = ["--compression", compression, "--workers", "1", "--quiet"]
-    command = [Path(sys.executable).parent / "framewin", "convert", source, dest, *options]
-    convert(source, whole, compression=compression, workers=1)
-    expected = bytes_of(whole)
-    rng = np.random.default_rng(0)
-    killed = 0
-    for _ in range(20 * KILLS):
-        if killed == KILLS:
-            break
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            timer = threading.Timer(rng.uniform(0.3, 2.5), process.kill)
-            timer.start()
-            process.wait()
-            timer.cancel()
-        assert process.returncode in (0, -signal.SIGKILL)
-        killed += process.returncode != 0
-        if dest.exists():
-            assert bytes_of(dest) == expected
-            remove(dest)
-    assert killed == KILLS
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    options = (source, dest, "--compression", compression, "--chunk-frames", CHUNK_FRAMES)
+    convert_with(source, whole, compression, Failpoint())
+    expected, blocks = bytes_of(whole), 200 // CHUNK_FRAMES
+    rng, done = np.random.default_rng(0), 0
+    for _ in range(KILLS):
+        # The next frames are decoded while it is killed, or it stays within them.
+        more, beyond = int(rng.integers(6)), int(rng.integers(3 * CHUNK_FRAMES))
+        if done + more + 3 >= blocks:
+            done = 0
+            shutil.rmtree(durable.partial_path(dest))
+        with held(more * CHUNK_FRAMES + beyond, *options) as process:
+            await_blocks(process, dest, done + more)
+        assert process.returncode == -signal.SIGKILL
+        assert not dest.exists()
+        kept = len(read_journal(durable.partial_path(dest) / "journal")[0])
+        assert done + more <= kept <= done + more + 3
+        done = kept
+    assert done > 0
+    with held(200 - CHUNK_FRAMES * done, *options) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert re.search(rf"^resumed +{done * CHUNK_FRAMES} frames were there", printed, re.MULTILINE)
     assert bytes_of(dest) == expected
     assert not durable.partial_path(dest).exists()
-    print(f"{killed} injected, {killed} recovered, 0 lost")
