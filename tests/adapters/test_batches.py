@@ -15,7 +15,7 @@ import pytest
 from framewin import Augment, FrameWindowDataset
 from framewin.adapters.batches import WindowBatches
 from tests.conftest import MakeClips, import_or_skip, make_frame
-from tests.oracle import windows_of_clip
+from tests.helpers.oracle import windows_of_clip
 
 CLIPS = {"a": [*range(12), *range(20, 29)], "b": range(5), "c": range(40, 60)}
 SHAPE = {"input_frames": 3, "predict_frames": 2}
