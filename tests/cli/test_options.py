@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -558,6 +559,13 @@ def test_missing_chunks_of_others(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, command)
     assert "chunk c/1/0/0 of 'a' is missing" in str(found.exception)
     assert json_of(*command, "--allow-missing-chunks", "--json")["frames"] == 4
+
+
+def test_a_run_is_named_by_store_and_time(reached: Callable[..., dict[str, Any]]) -> None:
+    """Where no folder is named, also of a store by its URL."""
+    for store in ("some/clips.zarr", URL):
+        folder = reached("train", store)["train.out"]
+        assert re.fullmatch(r"runs/clips-\d{8}-\d{6}", folder)
 
 
 def test_a_config_brings_its_store(reached: Callable[..., dict[str, Any]]) -> None:

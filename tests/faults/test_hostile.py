@@ -16,8 +16,17 @@ import h5py
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset, FramewinError, StoreError, verify
+from framewin import (
+    FrameWindowDataset,
+    FramewinError,
+    SourceError,
+    StoreError,
+    TrainingError,
+    convert,
+    verify,
+)
 from framewin.schema import FrameFormat
+from framewin.sources import KINDS
 from framewin.stores import open_store, zarr_store
 from framewin.stores import record as records
 from framewin.stores import verify as verifying
@@ -310,3 +319,38 @@ def test_names_out_of_a_store(make_store: MakeClips) -> None:
     forge(store, lambda record: record["files"].update({"../clips-frames/1.png": [1, 1]}))
     with pytest.raises(StoreError, match=r"\.\./.* lies outside of the store"):
         open_store(store)
+
+
+class Trap:
+    """What makes a file where it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.place,)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    """Arrays of objects are refused in every file that may hold arrays; nothing runs."""
+    from framewin.forecast.checkpoints import load_checkpoint
+
+    trap = np.array([[[Trap(tmp_path / "ran")]]])
+    np.save(tmp_path / "a.npy", trap, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", frames=trap)
+    np.savez(tmp_path / "checkpoint.npz", progress=trap)
+    (tmp_path / "a.pkl").write_bytes((tmp_path / "a.npy").read_bytes())
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(SourceError, match=f"{name}.* object"):
+            convert(tmp_path / name, tmp_path / "clips.zarr")
+    with pytest.raises(StoreError, match="Python objects"):
+        FrameWindowDataset(tmp_path / "a.npy", input_frames=1, predict_frames=1)
+    with pytest.raises(TrainingError, match=r"checkpoint\.npz"):
+        load_checkpoint(tmp_path / "checkpoint.npz", {})
+    for kind in KINDS:
+        with pytest.raises(SourceError):
+            convert(tmp_path / "a.pkl", tmp_path / "clips.zarr", kind=kind)
+    assert not (tmp_path / "ran").exists()
+    # The trap works.
+    np.load(tmp_path / "a.npy", allow_pickle=True)
+    assert (tmp_path / "ran").exists()

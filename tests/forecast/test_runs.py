@@ -20,7 +20,7 @@ import pytest
 
 from framewin import FormatVersionError, StoreError, TrainingError, convert
 from framewin.forecast.settings import TrainSettings
-from tests.conftest import import_or_skip, write_frames
+from tests.conftest import ROOT, import_or_skip, write_frames
 from tests.helpers.training import SETTINGS, moving_store
 
 pytestmark = [
@@ -533,7 +533,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     def start(how: str, run: str) -> subprocess.Popen[bytes]:
         record = json.dumps(settings.record())
         command = [sys.executable, "-c", PROGRAM, how, str(store), str(tmp_path / run), record]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
 
     whole, killed = start("train", "whole"), start("train", "killed")

@@ -377,6 +377,63 @@ def test_how_batches_are_read_is_a_setting(tmp_path: Path, monkeypatch: pytest.M
     assert set(seen) == {("blocks", 3, 0)}
 
 
+def test_only_training_windows_are_augmented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What chooses the best epoch, and what is scored, is as stored."""
+    seen: list[tuple[int, bool]] = []
+    make = FrameWindowDataset.to_tf_dataset
+
+    def spied(part: FrameWindowDataset, **options: object) -> object:
+        seen.append((len(part), options.get("augment") is not None))
+        return make(part, **options)
+
+    monkeypatch.setattr(FrameWindowDataset, "to_tf_dataset", spied)
+    store = moving_store(tmp_path, clips=4)
+    report, _ = trained(store, tmp_path / "run", augment="flip", epochs=1)
+    windows = {name: (count, name == "train") for name, count in report.windows.items()}
+    assert set(seen) <= set(windows.values())
+    assert windows["train"] in seen
+    assert windows["validation"] in seen
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    """To the peak in the first twentieth, then as a cosine: what Keras computes, too."""
+    keras = import_or_skip("keras")
+    from framewin.forecast.fitting import learning_rate_share
+
+    low = learning_rate_share(0)
+    assert 0 < low < 0.05
+    keras_rate = keras.optimizers.schedules.CosineDecay(
+        low, decay_steps=950, alpha=low, warmup_target=1.0, warmup_steps=50
+    )
+    for step in range(0, 1001, 10):
+        assert learning_rate_share(step / 1000) == pytest.approx(float(keras_rate(step)), rel=1e-4)
+
+
+def test_gradients_are_clipped_by_their_norm(tmp_path: Path) -> None:
+    """Far below what Adam adds to a gradient's size, the weights stay where they are."""
+    store = moving_store(tmp_path, clips=3)
+
+    def improvement(name: str, **changes: object) -> float:
+        report, _ = trained(store, tmp_path / name, test_share=0.0, **changes)
+        rows = csv.DictReader((report.run / "history.csv").read_text().splitlines())
+        first, last = (float(row["val_loss"]) for row in rows)
+        return first - last
+
+    assert abs(improvement("still", clip_norm=1e-16)) < 1e-6
+    assert improvement("free") > 1e-4
+
+
+def test_frames_are_decoded_once_for_a_training(tmp_path: Path) -> None:
+    """Into the file that `cache` names, whichever part they are of."""
+    store = tmp_path / "packed.zarr"
+    convert(moving_store(tmp_path, clips=3), store, compression="zstd")
+    trained(store, tmp_path / "run", cache=str(tmp_path / "cache"), epochs=1)
+    size = FrameWindowDataset(store, input_frames=1, predict_frames=1).frame_format.nbytes * 36
+    assert (tmp_path / "cache").stat().st_size >= size
+
+
 def test_persistence_needs_no_training(tmp_path: Path) -> None:
     """Its scores are those of the last frame."""
     store = moving_store(tmp_path, clips=3)

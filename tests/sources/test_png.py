@@ -369,3 +369,19 @@ def test_a_header_is_a_small_read() -> None:
     file = io.BytesIO(noise())
     assert inspect(header(file), "frame.png").frame_format == FrameFormat(64, 64, 3, "uint8")
     assert file.tell() == 4096 < len(noise())
+
+
+def test_the_usual_limit_of_pixels() -> None:
+    """2^28 pixels may be claimed, a row more may not."""
+    for rows, refused in ((2**14, False), (2**14 + 1, True)):
+        size = struct.pack(">IIBBBBB", 2**14, rows, 8, 0, 0, 0, 0)
+        data = png_bytes(1, 8, 0, [b"x"]).replace(
+            struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), size
+        )
+        checksum = struct.pack(">I", zlib.crc32(b"IHDR" + size))
+        data = data[:29] + checksum + data[33:]
+        if refused:
+            with pytest.raises(SourceError, match="claims 16385x16384 pixels, more than the "):
+                inspect(data, "frame.png")
+        else:
+            assert inspect(data, "frame.png").frame_format.shape == (2**14, 2**14, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -174,3 +175,35 @@ def test_suffix_and_format(make_clips: MakeClips, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="format must be one of zarr, hdf5, got 'tar'"):
         convert(source, tmp_path / "b", format="tar")
     assert not os.path.lexists(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "codec", "settings", "number"),
+    [
+        ("zstd", 3, "zstd", {"level": 3}, 32015),
+        ("lz4", None, "blosc", {"cname": "lz4"}, 32004),
+        ("gzip", 5, "gzip", {"level": 5}, h5py.h5z.FILTER_DEFLATE),
+    ],
+)
+def test_codecs_and_their_usual_levels(
+    make_store: MakeClips,
+    compression: str,
+    level: int | None,
+    codec: str,
+    settings: dict[str, object],
+    number: int,
+) -> None:
+    """Of both formats, by the numbers and names that other programs know them by."""
+    import_or_skip("hdf5plugin")
+    chosen = {"compression": compression}
+    there = json.loads(
+        (make_store({"a": range(9)}, converted=chosen) / "frames/zarr.json").read_text()
+    )
+    [shards] = there["codecs"]
+    [found] = [each for each in shards["configuration"]["codecs"] if each["name"] == codec]
+    assert settings.items() <= found["configuration"].items()
+    with h5py.File(make_store({"a": range(9)}, suffix=".h5", name="b", converted=chosen)) as file:
+        recorded = file["frames"].id.get_create_plist()
+        assert recorded.get_nfilters() == 1
+        code, _, values, _ = recorded.get_filter(0)
+    assert (code, values) == (number, () if level is None else (level,))
