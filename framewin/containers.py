@@ -206,7 +206,7 @@ class FrameArray:
             place = self.axes.index(letter)
             name = self.info.dimensions[place] if self.info.dimensions else ""
             size = self.info.shape[place]
-            found = self.found.coordinate(name, size) if name and size <= MAX_COORDINATES else None
+            found = self._coordinate(name, size) if name and size <= MAX_COORDINATES else None
             if found is not None and found[0].dtype.kind in "iuf" and np.isfinite(found[0]).all():
                 values, attributes = found
                 kept[letter] = {
@@ -230,7 +230,7 @@ class FrameArray:
         given = name is not None
         if name is None and self.info.dimensions and "t" in self.axes:
             name = self.info.dimensions[self.axes.index("t")]
-        found = self.found.coordinate(name, self.clip_frames) if name else None
+        found = self._coordinate(name, self.clip_frames) if name else None
         if found is None:
             return None
         try:
@@ -245,9 +245,23 @@ class FrameArray:
             self.notes.append(times.note)
         return times
 
+    def column(self, name: str, most: int) -> np.ndarray:
+        """All values of another array of the same container, which may not have more.
+
+        Raises:
+            StoreError: There is none, or it cannot be read.
+        """
+        with refusing_damage(self.path):
+            return self.found.sibling(name, most)
+
+    def _coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
+        with refusing_damage(self.path):
+            return self.found.coordinate(name, size)
+
     def check_chunks(self) -> None:
         """Refuse an array of which a chunk is missing: it would read as the fill value."""
-        missing = self.found.missing_chunk()
+        with refusing_damage(self.path):
+            missing = self.found.missing_chunk()
         if missing:
             raise StoreError(
                 f"{self.path}: chunk {missing} of {self.name!r} is missing, and would read as the "
@@ -368,13 +382,19 @@ def open_frames(path: Path, *, array: str | None = None, axes: str | None = None
         StoreError: No such file or array, axes that do not fit it, values that are not numbers
             of a known kind, or a file that its library cannot read.
     """
-    try:
+    with refusing_damage(path):
         found = _find(path, array, None if axes is None else len(axes))
         members = [FrameArray(path, each, name, axes=axes) for each, name in found]
         return members[0] if len(members) == 1 else JoinedArrays(members, str(array))
+
+
+@contextmanager
+def refusing_damage(path: Path) -> Iterator[None]:
+    """Make StoreError of what the libraries raise on damaged files, which is nearly anything."""
+    try:
+        yield
     except FramewinError:
         raise
-    # Damaged files can make the libraries raise nearly anything.
     except Exception as exc:
         reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
         raise StoreError(f"{path} cannot be read ({reason})") from exc
@@ -401,17 +421,34 @@ def clip_table(
     """
     if clip_ids is not None and clip_starts is not None:
         raise ValueError("clips are told by clip_ids or by clip_starts, not by both")
-    if isinstance(source, JoinedArrays):
-        return _joined_clips(source, clip_ids, clip_starts, frame_numbers)
-    path, found, num_frames = source.path, source.found, source.num_frames
+    joined = isinstance(source, JoinedArrays)
+    if joined and any(column is not None for column in (clip_ids, clip_starts, frame_numbers)):
+        raise ValueError(
+            f"{source.name!r} names several arrays, each a clip; clip_ids, clip_starts and "
+            "frame_numbers are of one array"
+        )
     if source.num_clips > 1 and (clip_ids is not None or clip_starts is not None):
         raise ValueError("an axis n tells the clips, so clip_ids and clip_starts cannot")
+    with refusing_damage(source.path):
+        if isinstance(source, JoinedArrays):
+            return _joined_clips(source)
+        return _clips(source, clip_ids, clip_starts, frame_numbers)
+
+
+def _clips(
+    source: FrameArray,
+    clip_ids: Column | None,
+    clip_starts: Column | None,
+    frame_numbers: Column | None,
+) -> ClipTable:
+    """The clips of an array; see `clip_table`."""
+    path, num_frames = source.path, source.num_frames
     names, starts = [source.name], np.array([0])
     if source.several:
         starts = np.arange(source.num_clips) * source.clip_frames
         names = [f"clip{number}" for number in range(len(starts))]
     if clip_ids is not None:
-        ids = _values(found, clip_ids, num_frames)
+        ids = _values(source, clip_ids)
         _check_length(path, "clip_ids", ids, num_frames)
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         names = [_text(clip) for clip in ids[starts]]
@@ -419,7 +456,7 @@ def clip_table(
             twice = next(clip for clip in names if names.count(clip) > 1)
             raise StoreError(f"{path}: the frames of clip {twice} do not follow one another")
     elif clip_starts is not None:
-        starts = _values(found, clip_starts, num_frames).astype(np.int64)
+        starts = _values(source, clip_starts).astype(np.int64)
         names = [f"clip{number}" for number in range(len(starts))]
         if len(starts) == 0 or starts[0] != 0 or (np.diff(starts, append=num_frames) < 1).any():
             raise StoreError(
@@ -441,18 +478,8 @@ def clip_table(
     )
 
 
-def _joined_clips(
-    source: JoinedArrays,
-    clip_ids: Column | None,
-    clip_starts: Column | None,
-    frame_numbers: Column | None,
-) -> ClipTable:
+def _joined_clips(source: JoinedArrays) -> ClipTable:
     """The clips of several arrays, each with its own times."""
-    if any(column is not None for column in (clip_ids, clip_starts, frame_numbers)):
-        raise ValueError(
-            f"{source.name!r} names several arrays, each a clip; clip_ids, clip_starts and "
-            "frame_numbers are of one array"
-        )
     names: list[str] = []
     numbers: list[np.ndarray] = []
     found = [_numbers(member, None)[0] for member in source.members]
@@ -480,7 +507,7 @@ def _numbers(source: FrameArray, given: Column | None) -> tuple[Times | None, st
     if given is None or times is not None:
         what = "the times of its time dimension" if given is None else "frame_numbers"
         return times, what
-    values = _values(source.found, given, source.num_frames)
+    values = _values(source, given)
     _check_length(source.path, "frame_numbers", values, source.num_frames)
     try:
         times = read_times(values, {})
@@ -1057,8 +1084,10 @@ def _column(dataset: Any) -> np.ndarray:
     return values
 
 
-def _values(found: ForeignArray, values: Column, most: int) -> np.ndarray:
-    return found.sibling(values, most) if isinstance(values, str) else np.asarray(values)
+def _values(source: FrameArray, values: Column) -> np.ndarray:
+    if isinstance(values, str):
+        return source.column(values, source.num_frames)
+    return np.asarray(values)
 
 
 def _check_length(path: Path, what: str, values: np.ndarray, num_frames: int) -> None:

@@ -171,7 +171,21 @@ class Bucket:
             return size, b""
         self._check_tag(key, found.meta["e_tag"])
         self._answered = True
-        return int(found.meta["size"]), bytes(self._explained(key, found.bytes))
+        return int(found.meta["size"]), self._explained(key, lambda: self._body(key, found))
+
+    def _body(self, key: str, found: Any) -> bytes:
+        """The bytes of an answer, of which a server may send more than it says, without end."""
+        begin, end = found.range
+        pieces, left = [], end - begin
+        for piece in found.stream(min_chunk_size=max(1, left)):
+            left -= len(piece)
+            if left < 0:
+                raise StoreError(
+                    f"{self.url(key)}: its server sends more than the {end - begin} bytes that it "
+                    "was asked for; copy the store to this machine"
+                )
+            pieces.append(bytes(piece))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _check_tag(self, key: str, tag: str | None) -> None:
         if tag is not None and self._tags.setdefault(key, tag) != tag:

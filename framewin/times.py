@@ -122,15 +122,16 @@ def _checked(values: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
     for name in ("_FillValue", "missing_value"):
         if name in attributes and not isinstance(attributes[name], str):
             missing |= values == np.ravel(attributes[name])[0]
-    if missing.any():
-        raise UnknownTimesError(f"frame {np.flatnonzero(missing)[0]} has no time")
     packing = [attributes.get(name) for name in ("scale_factor", "add_offset")]
     if packing != [None, None]:
         scale, offset = (
             default if given is None else float(np.ravel(given)[0])
             for given, default in zip(packing, (1.0, 0.0), strict=True)
         )
-        return values * scale + offset
+        values = values * scale + offset
+        missing |= ~np.isfinite(values)
+    if missing.any():
+        raise UnknownTimesError(f"frame {np.flatnonzero(missing)[0]} has no time")
     return values
 
 

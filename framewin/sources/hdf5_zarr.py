@@ -14,7 +14,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from framewin.containers import FrameArray, clip_table, is_hdf5, not_read, open_frames
+from framewin.containers import (
+    FrameArray,
+    clip_table,
+    is_hdf5,
+    not_read,
+    open_frames,
+    refusing_damage,
+)
 from framewin.errors import SourceError, StoreError
 from framewin.schema import ClipTable
 from framewin.sources.info import (
@@ -65,15 +72,16 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
             source.check_chunks()
         settings = source.found.store_settings()
         if settings is None:
+            nodata = source.nodata
             clips = clip_table(
                 source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers
             )
         else:
-            clips = _stored_clips(source, settings)
+            with refusing_damage(source.path):
+                nodata, clips = settings["nodata"], _stored_clips(source, settings)
     form = source.frame_format
     check_pixels(form.height, form.width, path, options)
     several = len(clips.names) > 1 or "n" in source.axes
-    nodata = source.nodata if settings is None else settings["nodata"]
     return FileInfo(
         form,
         f"{Path(path).suffix[1:].upper() or 'Zarr'} array" if settings is None else STORE_KIND,
@@ -124,7 +132,7 @@ def _opened(path: str, array: str | None, axes: str | None, changed_ns: int) -> 
 def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:
     """The clips of a store that framewin wrote."""
     names, starts, segments, numbers = (
-        source.found.sibling(name, source.num_frames)
+        source.column(name, source.num_frames)
         for name in ("clips/name", "clips/start_row", "segments/start_row", "frame_number")
     )
     found = ClipTable(

@@ -222,14 +222,14 @@ def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
     tables = content.tables(store.meta) | {"chunks": store.chunks}
     for table, columns in (tables | ({"statistics": statistics} if statistics else {})).items():
         for name, values in columns.items():
-            column = others.found.sibling(f"{table}/{name}", len(values))
+            column = others.column(f"{table}/{name}", len(values))
             if not _same(column, values):
                 yield f"{table}/{name} is another for other readers"
     chunk_frames = store.layout.chunk_frames or 1
     size = chunk_frames * max(1, READ_BYTES // (chunk_frames * store.meta.frame_format.nbytes))
     names = np.array(store.meta.clips.names, object)
     coordinates = content.coordinate_types(store.meta)
-    found = {name: others.found.sibling(name, num_frames) for name in coordinates}
+    found = {name: others.column(name, num_frames) for name in coordinates}
     for begin, end in pieces(num_frames, size):
         rows = np.arange(begin, end)
         expected = {

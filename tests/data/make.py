@@ -182,7 +182,7 @@ def write_hdf5(folder: Path) -> None:
         )  # fmt: skip
     with h5py.File(folder / "scales.h5", "w") as file:
         movie = file.create_dataset(
-            "movie", data=exact()[..., 0].transpose(1, 2, 0), chunks=(18, 22, 1),
+            "movie", data=exact()[..., 0].transpose(1, 2, 0), chunks=(18, 22, 4),
             maxshape=(18, 22, None), compression="lzf",
         )  # fmt: skip
         file["time"] = np.array([0, 5, 10, 20, 25, 30], "f4")
