@@ -106,7 +106,7 @@ class PixelRule:
             what = "channels" if channels > _RGBA else "channels of data that is not alpha"
             raise FrameFormatError(
                 f"{path} has {channels} {what}; mode=, drop_alpha= and background= are for "
-                "gray, RGB and alpha"
+                "gray, RGB and alpha; leave them out, or save the colours alone"
             )
         return channels
 

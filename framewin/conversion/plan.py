@@ -374,6 +374,8 @@ def _first_plan(draft: ConversionPlan, listing: Listing, found: Resolved) -> Con
         target = replace(draft.target, nodata=nodata)
         draft = replace(draft, alpha=first.alpha, packing=first.packing, target=target)
         extra |= _kept(draft, found.infos)
+        if first.alpha == "bands" or formats[0].channels not in (1, 3):
+            extra["alpha"] = first.alpha
     if draft.nodata_in_files:
         _check_nodata(draft.target, draft.settings)
     notes = tuple(dict.fromkeys(note for info in found.infos for note in info.notes))
@@ -448,7 +450,7 @@ def _plan(
     return plan
 
 
-_EXTRAS = ("frame_seconds", "frame_number_places", "packing", "coordinates")
+_EXTRAS = ("frame_seconds", "frame_number_places", "packing", "coordinates", "alpha")
 
 
 def _check_places(source: Path, dest: Path, *, dry: bool) -> None:

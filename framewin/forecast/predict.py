@@ -250,7 +250,7 @@ def _write_store(
     clips = ClipTable.from_frame_numbers(
         list(task.names), list(task.numbers), step=task.step, time_unit=task.clips.time_unit
     )
-    kept = {"packing": meta.packing, "coordinates": meta.coordinates}
+    kept = {name: meta.conversion.get(name) for name in ("packing", "coordinates", "alpha")}
     made_as = {"forecast": True, **{name: found for name, found in kept.items() if found}}
     new = StoreMeta(meta.frame_format, clips, meta.nodata, made_as)
     # No file holds a frame that was forecast.

@@ -19,7 +19,14 @@ from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources import hdf5_zarr as containers
 from framewin.sources import suffix_of
-from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels, kind_of
+from framewin.sources.info import (
+    FileInfo,
+    ReadOptions,
+    alpha_of_array,
+    check_kind,
+    check_pixels,
+    kind_of,
+)
 
 HEADER_BYTES = 2**16
 # Deflate cannot pack more than 1032 bytes into one.
@@ -212,6 +219,7 @@ def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
         f"{channels} channels of {dtype.name}",
         is_clip=frames > 1,
         frames=frames,
+        alpha=alpha_of_array(channels),
     )
 
 

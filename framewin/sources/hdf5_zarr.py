@@ -29,6 +29,7 @@ from framewin.sources.info import (
     ClipPart,
     FileInfo,
     ReadOptions,
+    alpha_of_array,
     check_kind,
     check_pixels,
 )
@@ -71,6 +72,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         if not options.allow_missing_chunks:
             source.check_chunks()
         settings = source.found.store_settings()
+        alpha = alpha_of_array(source.frame_format.channels)
         if settings is None:
             nodata = source.nodata
             clips = clip_table(
@@ -79,6 +81,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         else:
             with refusing_damage(source.path):
                 nodata, clips = settings["nodata"], _stored_clips(source, settings)
+                alpha = settings["conversion"].get("alpha", alpha)
     form = source.frame_format
     check_pixels(form.height, form.width, path, options)
     several = len(clips.names) > 1 or "n" in source.axes
@@ -96,6 +99,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         time_unit=clips.time_unit,
         nodata=None if nodata is None else float(nodata),
         packing=source.info.packing,
+        alpha=alpha,
         merged=source.merged,
         coordinates=source.coordinates(),
     )

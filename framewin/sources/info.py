@@ -117,6 +117,11 @@ class FileInfo:
     """What shows that frames are missing at the end of the file."""
 
 
+def alpha_of_array(channels: int) -> str:
+    """`FileInfo.alpha` of an array, which does not say that the last of 2 or 4 is alpha."""
+    return "straight" if channels in (1, 3) else "bands"
+
+
 def check_kind(data: bytes, path: str, kind: str) -> None:
     """Raise SourceError, naming what it is, unless a file begins like its suffix says."""
     found = kind_of(data)

@@ -15,6 +15,7 @@ import pytest
 import zarr
 
 from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
+from framewin.conversion import plan
 from framewin.conversion.against import compare
 from framewin.stores import open_store
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
@@ -280,6 +281,53 @@ def test_arrays_of_many_channels(tmp_path: Path) -> None:
     message = "has 12 channels; mode=, drop_alpha= and background= are for gray, RGB and alpha"
     with pytest.raises(FrameFormatError, match=message):
         convert(tmp_path / "bands.npy", tmp_path / "gray.zarr", axes="tyxc", mode="gray")
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+@pytest.mark.parametrize("container", sorted(CONTAINERS))
+def test_channels_of_an_array_are_not_taken_for_alpha(
+    tmp_path: Path, container: str, channels: int
+) -> None:
+    """Nothing says that the last one is alpha, here and in the store, so it is never blended."""
+    path = CONTAINERS[container](tmp_path, values((T, H, W, channels), "uint8"))
+    array = {} if container == "npy" else {"array": "group/data"}
+    convert(path, tmp_path / "kept.zarr", axes="tyxc", **array)
+    kept = (tmp_path / "kept.zarr", {})
+    message = f"has {channels} channels of data that is not alpha; mode=, drop_alpha= and"
+    for chosen in ({"drop_alpha": True}, {"background": (0, 0, 0)}, {"mode": "gray"}):
+        for source, named in ((path, {"axes": "tyxc", **array}), kept):
+            with pytest.raises(FrameFormatError, match=re.escape(message)):
+                convert(source, tmp_path / "other.zarr", **chosen, **named)
+    assert np.array_equal(frames_of(kept[0]), values((T, H, W, channels), "uint8"))
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_a_store_knows_that_a_channel_is_alpha(tmp_path: Path, suffix: str) -> None:
+    """Of PNG files it is; a second conversion gives what one alone gives."""
+    pixels = np.array([[[200, 100, 0, 255], [255, 255, 255, 0]]], np.uint8)
+    write_frames(tmp_path / "in", {"0.png": pixels, "1.png": pixels})
+    convert(tmp_path / "in", tmp_path / f"kept{suffix}")
+    convert(tmp_path / f"kept{suffix}", tmp_path / f"again{suffix}")
+    for source in (tmp_path / "in", tmp_path / f"again{suffix}"):
+        laid = tmp_path / f"{source.name}_laid.zarr"
+        convert(source, laid, background=(0, 0, 9))
+        assert frames_of(laid)[1].tolist() == [[[200, 100, 0], [0, 0, 9]]]
+
+
+def test_a_store_that_does_not_say_what_its_channels_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been an array of bands: they are kept, not blended."""
+    write_frames(tmp_path / "in", {"0.png": np.zeros((2, 3, 4), np.uint8)})
+    with monkeypatch.context() as before:
+        made = plan._plan
+        before.setattr(plan, "_plan", lambda *given, **named: made(*given, **named | {"extra": {}}))
+        convert(tmp_path / "in", tmp_path / "old.h5")
+    assert "alpha" not in open_store(tmp_path / "old.h5").meta.conversion
+    convert(tmp_path / "old.h5", tmp_path / "kept.zarr")
+    assert frames_of(tmp_path / "kept.zarr").shape == (1, 2, 3, 4)
+    with pytest.raises(FrameFormatError, match=re.escape("has 4 channels of data that is not")):
+        convert(tmp_path / "old.h5", tmp_path / "laid.zarr", background=(0, 0, 0))
 
 
 def test_comparing_with_another_source(make_clips: MakeClips, tmp_path: Path) -> None:
