@@ -19,7 +19,7 @@ from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.fetch import fetch
-from framewin.cli.output import in_flags, never_fail_to_print, say
+from framewin.cli.output import in_flags, never_fail_to_print, say, stopping
 from framewin.cli.plan import plan
 from framewin.cli.predict import predict
 from framewin.cli.show import show
@@ -34,7 +34,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            # Commands that keep something say so themselves.
+            with stopping(lambda: "repeat the command to begin anew"):
+                return super().invoke(ctx)
         except (FramewinError, typer.BadParameter) as exc:
             command = self.commands[ctx.invoked_subcommand]
             names = {str(option.name) for option in command.params}

@@ -24,7 +24,7 @@ from framewin.cli.output import (
     stopping,
     usage_errors,
 )
-from framewin.errors import SourceError
+from framewin.errors import SourceAccessError, SourceChangedError, SourceError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -215,9 +215,15 @@ def convert(
         with usage_errors():
             plan = plan_conversion(source, dest, settings, target)
         with show_progress("converting", quiet) as progress:
-            report = run(
-                plan, workers=workers, executor=executor, progress=progress, restart=restart
-            )
+            try:
+                report = run(
+                    plan, workers=workers, executor=executor, progress=progress, restart=restart
+                )
+            except SourceError as exc:
+                # The first of perhaps many.
+                if not isinstance(exc, SourceChangedError | SourceAccessError):
+                    exc.args = (f"{exc}; --dry-run checks all files",)
+                raise
     if as_json:
         print(json.dumps(asdict(report), indent=2, default=str))
     else:

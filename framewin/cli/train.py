@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from framewin.cli.output import import_tensorflow_quietly, print_rows, usage_errors
+from framewin.cli.output import import_tensorflow_quietly, print_rows, stopping, usage_errors
 from framewin.forecast.settings import TrainSettings
 from framewin.remote import Location, location
 
@@ -103,7 +104,7 @@ def train(
     from framewin.forecast import train as training
 
     if resume is not None:
-        with usage_errors():
+        with stopping(partial(_kept, resume)), usage_errors():
             _print_training(training.resume(resume, model=given.get("model")))
         return
     with usage_errors():
@@ -112,7 +113,18 @@ def train(
     _check_idle(chosen, given)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs", f"{place.stem}-{stamp}")
-    _print_training(training.train(place, folder, chosen))
+    with stopping(partial(_kept, folder)):
+        _print_training(training.train(place, folder, chosen))
+
+
+def _kept(run: Path) -> str:
+    from framewin.forecast.runs import CHECKPOINT_FILE, METRICS_FILE, RUN_FILE
+
+    if not (run / RUN_FILE).exists():
+        return "nothing was kept"
+    if (run / METRICS_FILE).exists() and not (run / CHECKPOINT_FILE).exists():
+        return f"{run} is finished"
+    return f"go on with framewin train --resume {run}"
 
 
 def _check_usage(

@@ -7,14 +7,17 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import framewin as framewin_package
 from framewin import SourceError, __version__, convert
+from framewin.cli import app
 from tests.conftest import MakeClips, make_frame, write_frames
 from tests.helpers.command import FRAMEWIN, framewin, rows
 from tests.helpers.store_contract import flip
@@ -263,3 +266,29 @@ def test_the_library_names_arguments(module: Path) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in told
     ]
     assert [text for text in texts if re.search(r"(^|[ (])--[a-z]", text)] == []
+
+
+def test_a_damaged_frame_and_how_to_see_all(make_clips: MakeClips, tmp_path: Path) -> None:
+    """The first stops the conversion in one line; the dry run counts the others."""
+    source = make_clips({"a": range(5)})
+    for number in (1, 3):
+        path = source / "a" / f"frame_{number}.png"
+        path.write_bytes(path.read_bytes()[:-30])
+    done = framewin("convert", source, tmp_path / "clips.zarr", "--quiet")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "a/frame_1.png is cut short" in done.stderr
+    assert done.stderr.endswith("; --dry-run checks all files\n")
+    dry = framewin("convert", source, tmp_path / "clips.zarr", "--quiet", "--dry-run")
+    assert "a/frame_1.png is cut short" in dry.stderr
+    assert dry.stderr.endswith(" (and 1 more)\n")
+
+
+def test_a_stopped_command_says_so(make_store: MakeClips, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM ends those that keep nothing as Ctrl-C does, with a line and exit code 143."""
+    store = make_store({"a": range(3)})
+    monkeypatch.setattr(
+        "framewin.stores.verify.verify", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    result = CliRunner().invoke(app, ["verify", str(store)])
+    assert result.exit_code == 143
+    assert result.stderr == "framewin: stopped; repeat the command to begin anew\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,30 @@ def run(*arguments: object) -> Any:
 
 def settings_of(folder: Path) -> dict[str, object]:
     return json.loads((folder / "run.json").read_text())["settings"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_training_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """With exit code 130 or 143; the command that it names ends the work."""
+    store, out = moving_store(tmp_path, clips=4, frames=10), tmp_path / "run"
+    with monkeypatch.context() as stopped:
+        stopped.setattr(
+            "framewin.forecast.fitting.Fit.train", lambda _: os.kill(os.getpid(), number)
+        )
+        result = run(store, "--out", out, *QUICK, *SMALL)
+    assert result.exit_code == 128 + number
+    last = result.stderr.splitlines()[-1]
+    assert last == f"framewin: stopped; go on with framewin train --resume {out}"
+    lock = out / "framewin.lock"
+    assert not lock.exists()
+    lock.write_text("of another machine")
+    with pytest.raises(StoreError, match=re.escape(f"if it has ended, remove {lock}")):
+        run("--resume", out)
+    lock.unlink()
+    assert run("--resume", out).exit_code == 0
+    assert (out / "metrics.json").exists()
 
 
 def test_every_setting_is_an_option_with_its_default() -> None:
