@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -190,6 +191,35 @@ def test_ssim_leaves_out_windows_without_data() -> None:
         metrics.ssim(np.zeros((10, 64, 1)), np.zeros((10, 64, 1)), data_range=1)
 
 
+def test_the_constants_of_ssim() -> None:
+    """Flat frames (0, K1 L) are half alike; low contrast is told by K2, as in scikit-image."""
+    for data_range in (1.0, 255.0):
+        black = np.zeros((1, 11, 11, 1))
+        dark = black + 0.01 * data_range
+        assert metrics.ssim(black, dark, data_range=data_range) == pytest.approx(0.5, rel=1e-9)
+    similarity = import_or_skip("skimage.metrics").structural_similarity
+    truth, forecast = 0.5 + 0.03 * np.random.default_rng(3).random((2, 16, 13))
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    expected = similarity(truth, forecast, data_range=1, **options)
+    found = metrics.ssim(truth[..., np.newaxis], forecast[..., np.newaxis], data_range=1)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_each_large_frame_has_its_own_mask_in_ssim() -> None:
+    """Frames that are scored in several parts: columns without data are as if cut off."""
+    similarity = import_or_skip("skimage.metrics").structural_similarity
+    truth, forecast = np.random.default_rng(4).random((2, 5, 300, 310, 1))
+    valid = np.ones(truth.shape, bool)
+    expected = []
+    for frame, columns in enumerate((0, 250, 20, 150, 295)):
+        valid[frame, :, :columns] = False
+        pair = (x[frame, :, columns:, 0] for x in (truth, forecast))
+        options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+        expected.append(similarity(*pair, data_range=1, **options))
+    found = metrics.ssim_per_frame(truth, forecast, data_range=1, valid=valid)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
 def counts_by_loops(truth: np.ndarray, forecast: np.ndarray, threshold: float) -> tuple:
     """Hits, misses and false alarms, value by value."""
     found = [0, 0, 0]
@@ -343,6 +373,64 @@ def test_the_bootstrap_interval_covers_the_truth() -> None:
     assert (low, high) == metrics.bootstrap_skill(errors, baseline, seed=1, draws=300)
     assert metrics.bootstrap_skill(errors[:1], baseline[:1]) is None
     assert metrics.bootstrap_skill(errors, np.zeros(40)) is None
+
+
+def test_the_bootstrap_interval_is_the_middle_of_all_draws() -> None:
+    """Of six groups all 6**6 draws can be listed: the interval leaves out 2.5 % at each end."""
+    errors = np.array([1.0, 2.0, 4.0, 3.0, 7.0, 1.5])
+    baseline = np.array([5.0, 3.0, 6.0, 8.0, 9.0, 2.0])
+    every = np.array(list(itertools.product(range(6), repeat=6)))
+    skills = np.sort(1 - errors[every].sum(axis=1) / baseline[every].sum(axis=1))
+    left_out = round(0.025 * len(skills))
+    low, high = metrics.bootstrap_skill(errors, baseline, draws=20_000)
+    assert low == pytest.approx(skills[left_out], abs=0.01)
+    assert high == pytest.approx(skills[-left_out], abs=0.01)
+    other = metrics.bootstrap_skill(errors, baseline, seed=1, draws=20_000)
+    assert other != (low, high)
+    assert other == pytest.approx((low, high), abs=0.01)
+    assert metrics.bootstrap_skill(errors[:2], baseline[:2]) == (1 - 2 / 3, 1 - 1 / 5)
+
+
+def test_every_score_by_hand() -> None:
+    """Three frames of 2x2 with errors (1, 0, 0, 0), (2, 2, 2, 2) and none, of a range of 10."""
+    truth = np.full((1, 3, 2, 2, 1), 5.0)
+    forecast = truth.copy()
+    forecast[0, 0, 0, 0] += 1
+    forecast[0, 1] -= 2
+    sums = ScoreSums(data_range=10, thresholds=(5, 6, 99), fss_window=1)
+    assert sums.add(truth, forecast).tolist() == [17]
+    scores = sums.scores()
+    mse = 17 / 12
+    ratios = [20 - 10 * math.log10(1 / 4), 20 - 10 * math.log10(4), 100]
+    assert scores.mse_per_lead_time == (0.25, 4, 0)
+    assert [each.perfect_frames for each in sums.per_lead_time()] == [0, 0, 1]
+    found = scores.as_json()
+    # Of 12 values at 5 or above, 8 are forecast so; one value is forecast at 6 or above.
+    assert found.pop("thresholds") == [
+        {"threshold": 5, "csi": 8 / 12, "pod": 8 / 12, "far": 0, "fss": pytest.approx(1 - 4 / 20)},
+        {"threshold": 6, "csi": 0, "pod": None, "far": 1, "fss": 0},
+        {"threshold": 99, "csi": None, "pod": None, "far": None, "fss": None},
+    ]
+    assert found == {
+        "mse_pixel": pytest.approx(mse),
+        "mse_sum": pytest.approx(17 / 3),
+        "mae": pytest.approx(9 / 12),
+        "rmse": pytest.approx(math.sqrt(mse)),
+        "psnr_of_mean_mse": pytest.approx(20 - 10 * math.log10(mse)),
+        "psnr_frame_mean": pytest.approx(sum(ratios) / 3),
+        "perfect_frames": 1,
+        "frames": 3,
+        "ssim": None,
+    }
+    assert (scores.rmse, scores.mse_pixel) == (found["rmse"], found["mse_pixel"])
+
+
+def test_ranges_whose_square_is_no_float() -> None:
+    """Errors 10**15 times a range of 1e-170 are -300 dB, 1e-50 of one of 1e200 are 1000 dB."""
+    truth = np.zeros((1, 4, 4, 1))
+    for score in (metrics.psnr_of_mean_mse, metrics.psnr_frame_mean):
+        assert score(truth, truth + 1e-155, data_range=1e-170) == pytest.approx(-300)
+    assert metrics.psnr_of_mean_mse(truth, truth + 1e150, data_range=1e200) == pytest.approx(1000)
 
 
 def test_metrics_need_numpy_alone() -> None:

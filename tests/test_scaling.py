@@ -41,6 +41,47 @@ def test_invert_stays_in_range() -> None:
     assert scaling_of("unit").invert(values).tolist() == [[0, 128], [255, 0]]
 
 
+@pytest.mark.parametrize(
+    ("stored", "base", "result"),
+    [
+        ("uint32", 2**32 - 4, "float32"),
+        ("int32", -(2**31), "float32"),
+        ("float64", 2**52, "float32"),
+        ("uint32", 2**31, "float16"),
+    ],
+)
+def test_wide_values_keep_their_last_digit(stored: str, base: int, result: str) -> None:
+    """0 to 3 above a mean that float32 cannot tell from them."""
+    frames = (base + np.arange(4, dtype="int64")).astype(stored).reshape(2, 2)
+    scaled = scaling_of((base, 0.5), stored, result)(frames)
+    assert (scaled.dtype, scaled.tolist()) == (result, [[0, 2], [4, 6]])
+    assert np.array_equal(scaling_of((base, 0.5), stored, result).invert(scaled), frames)
+
+
+@pytest.mark.parametrize("stored", ["uint8", "uint16", "int8", "int16", "float16", "float32"])
+def test_others_are_computed_in_float32(stored: str) -> None:
+    """A third is float32's, for whatever dtype it is wanted in."""
+    scaled = scaling_of((0, 3), stored)(np.array([[1, 2]], stored))
+    assert scaled.dtype == np.float32
+    assert scaled.tolist() == (np.float32([[1, 2]]) / np.float32(3)).tolist()
+
+
+def test_integers_are_rounded_half_up() -> None:
+    """Not to even, and below 0 towards it."""
+    values = np.array([[-1.5, -0.5], [0.5, 1.5], [2.5, 2.49]])
+    plain = Scaling((0.0,), (1.0,), "float32", "int16")
+    assert plain.invert(values).tolist() == [[-1, 0], [1, 2], [3, 2]]
+    assert plain.invert(np.array([[-9e9, 9e9]])).tolist() == [[-32768, 32767]]
+
+
+def test_small_deviations_divide_too() -> None:
+    """Channels that vary by less than 1 get the deviation 1 like others."""
+    found = ChannelStatistics((0.25, 0.5), (0.125, 0.0), (0.0, 0.5), (0.5, 0.5), 4)
+    scaling = make_scaling("standard", None, stored="float32", channels=2, statistics=lambda: found)
+    frames = np.array([[0.375, 0.5], [0.0, 0.75]], "float32")
+    assert scaling(frames).tolist() == [[1, 0], [-2, 0.25]]
+
+
 def test_nothing_asked_is_nothing_done() -> None:
     """No scaling; a dtype alone only casts."""
     assert scaling_of(None) is None
@@ -54,6 +95,12 @@ def test_nothing_asked_is_nothing_done() -> None:
         ("zscore", None, "normalize must be None, 'unit', 'standard' or (mean, std), got 'zscore'"),
         ((1, 2, 3), None, "normalize must be None, 'unit', 'standard' or (mean, std), got (1, 2"),
         ((1, 0), None, "the standard deviation must be above 0, got (0.0,)"),
+        ((1, -2), None, "the standard deviation must be above 0, got (-2.0,)"),
+        ((1, np.inf), None, "the standard deviation must be above 0, got (inf,)"),
+        ((1, np.nan), None, "the standard deviation must be above 0, got (nan,)"),
+        ((1, (2, 0)), None, "the standard deviation must be above 0, got (2.0, 0.0)"),
+        (((1, -np.inf), 1), None, "the mean must be finite, got (1.0, -inf)"),
+        ((1, [1, 2, 3]), None, "one number or one for each of 2 channels, got (1.0, 2.0, 3.0)"),
         ((np.nan, 1), None, "the mean must be finite, got (nan,)"),
         (([1, 2, 3], 1), None, "one number or one for each of 2 channels, got (1.0, 2.0, 3.0)"),
         ("unit", "float64", "dtype must be None or one of float32, float16, bfloat16, got 'floa"),

@@ -109,6 +109,48 @@ def test_numpy_batches_are_the_schedule(ds: FrameWindowDataset, options: dict) -
         batches[len(batches)]
 
 
+def test_augmentations_are_drawn_for_seed_epoch_and_window(ds: FrameWindowDataset) -> None:
+    """A function gets the generator of these three, wherever the window is in the order."""
+
+    def darken(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return window // 2 + rng.integers(100, dtype=np.uint8)
+
+    options = {"batch_size": 4, "shuffle": True, "seed": 5}
+    batches = ds.to_batches(**options, start_epoch=3, start_step=1, augment=darken)
+    windows = ds.schedule(**options).windows(3, 1)
+    added = [np.random.default_rng((5, 3, w)).integers(100, dtype=np.uint8) for w in windows]
+    expected = [
+        [w // 2 + n for w, n in zip(part, added, strict=True)] for part in ds.batch(windows)
+    ]
+    assert len({int(number) for number in added}) > 1
+    assert equal([batches[0]], [expected])
+
+
+def test_the_seed_changes_built_in_augmentations(ds: FrameWindowDataset) -> None:
+    """Those of the same windows in another run, also in the next epoch."""
+    augment = Augment(brightness=0.2)
+    ones, others = (
+        ds.to_batches(batch_size=len(ds), seed=seed, augment=augment, epochs=2) for seed in (0, 1)
+    )
+    looks = [arrays(batch)[0].tobytes() for batches in (ones, others) for batch in batches]
+    assert len(set(looks)) == 4
+    with_seed = augment.apply(
+        np.concatenate(ds.batch(range(len(ds))), axis=1),
+        seed=1, epoch=1, windows=np.arange(len(ds)), input_frames=3,
+    )  # fmt: skip
+    assert equal([others[1]], [(with_seed[:, :3], with_seed[:, 3:])])
+
+
+def test_noise_on_inputs_only_leaves_every_target(ds: FrameWindowDataset) -> None:
+    """All input frames are noisy, the last one too; all targets are as stored."""
+    batches = ds.to_batches(batch_size=5, augment=Augment(noise=0.1, noise_inputs_only=True))
+    for step in range(len(batches)):
+        inputs, targets = ds.batch(range(5 * step, min(5 * step + 5, len(ds))))
+        found = batches[step]
+        assert np.array_equal(found[1], targets)
+        assert (found[0] != inputs).any(axis=(2, 3, 4)).all()
+
+
 def test_numpy_batches_resume(ds: FrameWindowDataset) -> None:
     """From any number of steps on, the rest of the same sequence."""
     whole = ds.to_batches(batch_size=7, shuffle=True, epochs=3)
