@@ -70,10 +70,23 @@ def test_last_frame_repeats_the_last_input() -> None:
 
 
 def test_shapes_must_agree() -> None:
-    """Broadcasting would score something else."""
-    message = "forecast has shape (1, 1, 2, 2, 1), the truth (1, 3, 2, 2, 1)"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        scored(np.zeros((1, 3, 2, 2, 1)), np.zeros((1, 1, 2, 2, 1)))
+    """Broadcasting would score something else, whichever score it is."""
+    truth, forecast = np.zeros((1, 3, 12, 12, 1)), np.zeros((1, 1, 12, 12, 1))
+    message = "forecast has shape (1, 1, 12, 12, 1), the truth (1, 3, 12, 12, 1)"
+    for score in (
+        scored,
+        metrics.mse_pixel,
+        metrics.mse_sum,
+        metrics.mae,
+        metrics.rmse,
+        lambda *pair: metrics.psnr_of_mean_mse(*pair, data_range=1),
+        lambda *pair: metrics.psnr_frame_mean(*pair, data_range=1),
+        lambda *pair: metrics.ssim(*pair, data_range=1),
+        lambda *pair: metrics.contingency(*pair, 0.5),
+        lambda *pair: metrics.fss(*pair, 0.5),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            score(truth, forecast)
 
 
 def test_definitions_are_told_apart() -> None:

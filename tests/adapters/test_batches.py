@@ -126,6 +126,16 @@ def test_augmentations_are_drawn_for_seed_epoch_and_window(ds: FrameWindowDatase
     assert equal([batches[0]], [expected])
 
 
+def test_the_window_that_cannot_be_augmented_is_named(ds: FrameWindowDataset) -> None:
+    """By its number in the dataset, not by its place in the order."""
+    window = int(ds.schedule(batch_size=1, shuffle=True).windows(2, 3)[0])
+    batches = ds.to_batches(batch_size=1, shuffle=True, augment=_broken)
+    with pytest.raises(ZeroDivisionError) as found:
+        batches.batch(2, 3)
+    assert found.value.__notes__ == [f"while window {window} of epoch 2 was augmented"]
+    assert window != 3
+
+
 def test_the_seed_changes_built_in_augmentations(ds: FrameWindowDataset) -> None:
     """Those of the same windows in another run, also in the next epoch."""
     augment = Augment(brightness=0.2)
