@@ -9,8 +9,9 @@ from functools import cache
 
 import pytest
 
-from framewin.forecast.settings import DEFAULT_EPOCHS, TrainSettings
-from framewin.sources import SOURCES
+from framewin.forecast.settings import DEFAULT_EPOCHS, LOSSES, TrainSettings
+from framewin.model_table import MODELS
+from framewin.sources import KINDS, SOURCES
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -269,7 +270,7 @@ ROWS = {
         ("`zstd` | 1 to 22", "`lz4` | none", "`gzip` | 1 to 9"),
         (
             "stores/test_store_hdf5.py::test_codecs_and_their_usual_levels",
-            "cli/test_stores.py::test_a_mistake_is_one_line",
+            "stores/test_store_hdf5.py::test_levels_that_there_are",
             CONTRACT + "test_other_readers_see_the_frames",
         ),
     ),
@@ -616,6 +617,18 @@ def test_suffixes_are_those_that_are_read() -> None:
     assert {*listed, ".zarr"} == set(SOURCES)
     modules = [{SOURCES[s] for s in re.findall(r"`(\.[\w.]+)`", cell)} for cell in cells]
     assert [len(found) for found in modules if found] == [1] * (len(modules) - 1)
+
+
+def test_words_are_those_that_are_taken() -> None:
+    """Kinds, models and losses: each stands in its table, and nothing else does."""
+    rows = promised_rows()
+    [kinds] = [row.split("|")[1] for row in rows if row.startswith("`--kind KIND`")]
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(KINDS)
+    [losses] = [row for row in rows if row.startswith("`--loss`")]
+    assert set(re.findall(r"`([\w+]+)`", losses)) == set(LOSSES)
+    [models] = [rows for head, _, *rows in tables() if head.startswith("| model |")]
+    names = [row.split("`")[1] for row in models]
+    assert names == [*MODELS, "package.module:build"]
 
 
 def test_defaults_of_training_are_those_of_the_table() -> None:

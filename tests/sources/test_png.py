@@ -52,7 +52,20 @@ RGB16 = struct.pack(">3H", 0x1234, 0xABCD, 0x00FF)
         (png_bytes(2, 4, 0, [b"\x1f"]), "uint8", [[17], [255]]),
         (png_bytes(2, 8, 0, [b"\x40\x80"]), "uint8", [[64], [128]]),
         (png_bytes(4, 16, 0, [GRAY16]), "uint16", [[1], [255], [256], [65535]]),
+        (png_bytes(1, 8, 2, [b"\x01\x02\xff"]), "uint8", [[1, 2, 255]]),
         (png_bytes(1, 16, 2, [RGB16]), "uint16", [[4660, 43981, 255]]),
+        (png_bytes(2, 16, 4, [GRAY16]), "uint16", [[1, 255], [256, 65535]]),
+        (png_bytes(1, 16, 6, [GRAY16]), "uint16", [[1, 255, 256, 65535]]),
+        (
+            png_bytes(2, 8, 2, [b"\1\2\3\1\2\4"], chunk(b"tRNS", struct.pack(">3H", 1, 2, 4))),
+            "uint8",
+            [[1, 2, 3, 255], [1, 2, 4, 0]],
+        ),
+        (
+            png_bytes(1, 16, 2, [RGB16], chunk(b"tRNS", RGB16)),
+            "uint16",
+            [[4660, 43981, 255, 0]],
+        ),
         (
             png_bytes(4, 2, 3, [b"\x1b"], PALETTE),
             "uint8",

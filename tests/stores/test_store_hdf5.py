@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +208,16 @@ def test_codecs_and_their_usual_levels(
         assert recorded.get_nfilters() == 1
         code, _, values, _ = recorded.get_filter(0)
     assert (code, values) == (number, () if level is None else (level,))
+
+
+def test_levels_that_there_are() -> None:
+    """Those at both ends are taken, those beyond are not, and lz4 has none."""
+    for compression, low, high in (("zstd", 1, 22), ("gzip", 1, 9)):
+        for level in (low, high):
+            assert Layout(compression, level).level == level
+        for level in (low - 1, high + 1):
+            message = f"level of {compression} must be in {low}..{high}, got {level}"
+            with pytest.raises(ValueError, match=re.escape(message)):
+                Layout(compression, level)
+    with pytest.raises(ValueError, match="compression lz4 has no level, got 1"):
+        Layout("lz4", 1)
