@@ -41,8 +41,9 @@ TESTS = {
     "windows/lanes": "windows/test_lanes",
     "windows/schedule": "windows/test_schedule windows/test_blocks windows/test_lanes",
     "windows/statistics": "windows/test_statistics windows/test_choose test_scaling",
-    "stores/record": "faults/test_hostile stores/test_store_zarr stores/test_store_hdf5",
-    "sources/names": "sources/test_listing",
+    "stores/record": "stores/test_record faults/test_hostile stores/test_store_zarr "
+    "stores/test_store_hdf5",
+    "sources/names": "sources/test_names sources/test_listing",
     "conversion/pixels": "conversion/test_pixels",
     "metrics": "test_metrics",
     "scaling": "test_scaling windows/test_statistics",

@@ -50,7 +50,8 @@ _PLANE_WORDS = frozenset(
 _MOST_PLANES = 16
 """A last number of more values is no channel, unless the text before it says so."""
 _INT64_DIGITS = 19
-_MOST = 2**63 - 1
+_MOST = 2**62 - 1
+"""Differences of such numbers are int64, too."""
 _LONG_STREAM = 10
 _SAMPLE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -243,7 +244,7 @@ def with_common_places(streams: Sequence[Stream]) -> None:
 
 def _scaled(numbers: Int64Array, places: Int64Array | int) -> Int64Array:
     """Numbers with more decimal places."""
-    if (np.abs(numbers.astype(np.float64)) * 10.0**places > _MOST // 2).any():
+    if (np.abs(numbers.astype(np.float64)) * 10.0**places > _MOST).any():
         raise SourceError(
             f"there are frame numbers too large to have {np.max(places)} decimal places, which "
             "others have; convert them into stores of their own"

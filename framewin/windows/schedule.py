@@ -194,9 +194,7 @@ def cumulative_draws(weights: np.ndarray) -> Int64Array:
             f"got shape {values.shape}"
         )
     sums = np.cumsum(values)
-    # A sum that rounds up to its last one must not give windows of weight 0 a share.
-    scaled: Int64Array = np.rint(np.minimum(sums / sums[-1], 1.0) * DRAW_LIMIT).astype(np.int64)
-    scaled[sums == sums[-1]] = DRAW_LIMIT
+    scaled: Int64Array = np.rint(sums / sums[-1] * DRAW_LIMIT).astype(np.int64)
     return scaled
 
 

@@ -272,7 +272,7 @@ def test_files_that_are_clips(tmp_path: Path) -> None:
         (["2016-07-11_23-55-00.png"], "time_format='%Y-%m-%d_%H-%M-%S'"),
         (
             ["f92233720368547758070.png"],
-            "has a frame number above 9,223,372,036,854,775,807; say which",
+            "has a frame number above 4,611,686,018,427,387,903; say which",
         ),
         (["notes.txt"], "holds no frame or clip (1 other files); expected .png, .apng, .jpg"),
     ],
@@ -543,6 +543,6 @@ def test_steps_that_do_not_fit(rule: dict[str, object], unit: str | None, messag
 
 def test_numbers_too_large_for_the_decimals_of_others(tmp_path: Path) -> None:
     """Bringing them to common places must not wrap around."""
-    source = touch(tmp_path, "9000000000000000000.png", "1.5.png")
+    source = touch(tmp_path, "4000000000000000000.png", "1.5.png")
     with pytest.raises(SourceError, match="numbers too large to have 1 decimal places"):
         listed(source, regex="(?P<frame>[0-9]+(?:[.][0-9])?)")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
 from framewin.windows.lanes import LaneSchedule
+from framewin.windows.order import EpochOrder
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from tests.conftest import MakeClips, import_or_skip
 
@@ -48,6 +49,84 @@ def test_inputs_follow_one_another(
             assert resets.all()
         last, last_runs = inputs, runs
     assert len(set(seen)) == len(seen)
+
+
+@given(
+    st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_lanes_are_chains_cut_to_equal_length(
+    lengths: list[int], batch_size: int, step: int, shard: tuple[int, int], shuffle: bool, seed: int
+) -> None:
+    """As by plain lists: chains in their order, one after the other, cut into rows."""
+    span = 2 * step + 1
+    chains, first = [], 0
+    for length in lengths:
+        count = max(0, length - span + 1)
+        chains += [list(range(first, first + count, 2 * step))] if count else []
+        first += count
+    if not chains:
+        return
+    order = np.arange(len(chains))
+    if shuffle:
+        order = EpochOrder(len(chains), seed=seed).windows(2, order)
+    flat = [window for chain in order for window in chains[chain]]
+    num_batches = len(flat) // (batch_size * shard[1])
+    starts = np.cumsum([0, *(n + 3 for n in lengths[:-1])])
+    index = WindowIndex(WindowSpec(2, 1, frame_step=step), Runs(starts, np.array(lengths)))
+    options = {"shuffle": shuffle, "seed": seed, "shard": shard}
+    if num_batches < 1:
+        message = f"is above the number of windows whose inputs follow one another, {len(flat)}"
+        with pytest.raises(ValueError, match=message):
+            LaneSchedule(index, batch_size, **options)
+        return
+    rows = range(shard[0] * batch_size, (shard[0] + 1) * batch_size)
+    lanes = LaneSchedule(index, batch_size, **options)
+    assert lanes.num_batches == num_batches
+    for schedule in (lanes, pickle.loads(pickle.dumps(lanes))):
+        for number in range(num_batches):
+            wanted = [flat[row * num_batches + number] for row in rows]
+            begins = [number == 0 or any(w == chain[0] for chain in chains) for w in wanted]
+            assert schedule.windows(2, number).tolist() == wanted
+            assert schedule.draws_of(2, number).tolist() == wanted
+            assert schedule.resets(2, number).tolist() == begins
+            assert schedule.resets(2, number).dtype == bool
+
+
+def test_lanes_by_default() -> None:
+    """Nothing is shuffled; a shuffle has the seed 0; a window every few frames may be enough."""
+    index = WindowIndex(WindowSpec(2, 1), Runs(np.arange(9) * 10, np.full(9, 4)))
+    plain, shuffled = LaneSchedule(index, 1), LaneSchedule(index, 1, shuffle=True)
+    got = [[s.windows(1, n)[0] for n in range(s.num_batches)] for s in (plain, shuffled)]
+    order = EpochOrder(9, seed=0).windows(1, np.arange(9))
+    assert got == [[2 * n for n in range(9)], [2 * n for n in order]]
+    assert (plain.place(9), plain.place(8)) == ((1, 0), (0, 8))
+    for step in (-1, 9):
+        with pytest.raises(IndexError, match=f"step {step} is out of range, an epoch has 9"):
+            plain.windows(0, step)
+    sparse = WindowIndex(WindowSpec(4, 1, window_stride=2), Runs(np.array([0]), np.array([13])))
+    assert LaneSchedule(sparse, 1).num_batches == 3
+    assert [LaneSchedule(sparse, 1).windows(0, n)[0] for n in range(3)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed must be in [0, 2**63), got -1"),
+        ({"shuffle": "block"}, "shuffle must be True, False or 'blocks', got 'block'"),
+        ({"shuffle": "blocks"}, "lanes read every clip from front to back, so there are no blocks"),
+        ({"shard": (1, 1)}, "shard must be (index, count) with 0 <= index < count, got (1, 1)"),
+    ],
+)
+def test_lanes_check_what_they_are_given(options: dict, message: str) -> None:
+    """Once, when they are made."""
+    index = WindowIndex(WindowSpec(2, 1), Runs(np.array([0]), np.array([9])))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        LaneSchedule(index, 1, **options)
 
 
 def test_batches_bring_the_mask(make_store: MakeClips) -> None:

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framewin.windows.order import EpochOrder, epoch_key
-from framewin.windows.schedule import BatchSchedule, cumulative_draws, drawn
+from framewin.windows.blocks import BlockShape
+from framewin.windows.order import KEY_MAX_INDEX, KEY_ROUNDS, EpochOrder, epoch_key, permute
+from framewin.windows.schedule import (
+    BatchSchedule,
+    check_shard,
+    check_shuffle,
+    check_step,
+    cumulative_draws,
+    drawn,
+)
 
 SIZES = {
     "num_windows": st.integers(1, 60),
@@ -117,6 +125,109 @@ def test_steps_end() -> None:
         BatchSchedule(10, 3).windows(0, 4)
     with pytest.raises(ValueError, match="steps_done must be >= 0, got -1"):
         BatchSchedule(10, 3).place(-1)
+
+
+def test_by_default_every_window_comes_once_in_row_order() -> None:
+    """The last batch is short, and nothing is shuffled; a shuffle has the seed 0."""
+    plain = BatchSchedule(10, 4)
+    got = [plain.windows(3, step).tolist() for step in range(plain.num_batches)]
+    assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    shuffled = BatchSchedule(10, 10, True)
+    assert shuffled.windows(3, 0).tolist() == order_of(10, True, 0, 3) != order_of(10, True, 1, 3)
+
+
+def test_as_many_windows_as_a_batch() -> None:
+    """They are one full batch, which a second shard would miss."""
+    one = BatchSchedule(4, 4, drop_remainder=True)
+    assert (one.num_batches, one.windows(0, 0).tolist()) == (1, [0, 1, 2, 3])
+    message = (
+        "shard 0 of 2 gets no batch: 4 windows make 1 of 4; use fewer shards or smaller batches"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        BatchSchedule(4, 4, drop_remainder=True, shard=(0, 2))
+    with pytest.raises(IndexError, match="step -1 is out of range, an epoch has 1"):
+        one.windows(0, -1)
+
+
+def test_what_random_numbers_come_from() -> None:
+    """The windows; with draws their places, so that a window drawn twice is augmented twice."""
+    shuffled = BatchSchedule(6, 3, True, 5)
+    assert shuffled.draws_of(1, 1).tolist() == order_of(6, True, 5, 1)[3:]
+    draws = cumulative_draws(np.array([0, 0, 0, 0, 0, 1]))
+    again = BatchSchedule(6, 3, True, 5, draws=draws)
+    assert again.windows(1, 1).tolist() == [5, 5, 5]
+    assert again.draws_of(1, 1).tolist() == [3, 4, 5]
+    unshuffled = BatchSchedule(6, 4, draws=draws)
+    assert unshuffled.draws_of(1, 1).tolist() == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("weights", "sums"),
+    [
+        ([1, 1, 2], [2**60, 2**61, 2**62]),
+        ([0, 3, 0], [0, 2**62, 2**62]),
+        ([5e-324, 0], [2**62, 2**62]),
+        ([0.25, 0, 0.75], [2**60, 2**60, 2**62]),
+        ([1, 2**63], [0, 2**62]),  # 1/2, to even
+        ([3, 2**63 - 2**10], [2, 2**62]),  # 1.5 and a little
+    ],
+)
+def test_sums_of_weights(weights: list[float], sums: list[int]) -> None:
+    """Shares of 2**62, rounded."""
+    assert cumulative_draws(np.array(weights)).tolist() == sums
+
+
+def test_a_window_is_drawn_by_half_open_shares() -> None:
+    """A number that is the end of one share belongs to the next window that has one."""
+    key = epoch_key(3, 1)
+    number = int(permute(np.array([7]), key, KEY_MAX_INDEX, rounds=KEY_ROUNDS)[0])
+    for sums, window in (
+        ([number, 2**62], 1),
+        ([number + 1, 2**62], 0),
+        ([number, number, number + 1, 2**62], 2),
+    ):
+        assert drawn(np.array(sums), key, np.array([7])).tolist() == [window]
+
+
+def test_blocks_come_with_their_shape_only() -> None:
+    """Neither is without the other, nor with weights."""
+    shape = BlockShape(2, 2)
+    assert BatchSchedule(8, 2, "blocks", shuffle_blocks=shape).num_batches == 4
+    for options in ({"shuffle": "blocks"}, {"shuffle": True, "shuffle_blocks": shape}):
+        with pytest.raises(ValueError, match="shuffle_blocks goes with shuffle='blocks', got "):
+            BatchSchedule(8, 2, **options)
+    with pytest.raises(ValueError, match="windows with weights= are drawn from anywhere, not by"):
+        BatchSchedule(2, 2, "blocks", shuffle_blocks=shape, draws=cumulative_draws(np.ones(2)))
+
+
+@pytest.mark.parametrize("shard", [(1,), ("a", 2), (0.5, 2), 3, (-1, 2), (0, 0), (2, 2), None])
+def test_shards_that_are_none(shard: object) -> None:
+    """An index and a count above it, integers."""
+    message = f"shard must be (index, count) with 0 <= index < count, got {shard}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_shard(shard)
+    check_shard((np.int64(1), 2))
+
+
+def test_ways_to_shuffle() -> None:
+    """Yes, no and "blocks"."""
+    for known in (True, False, np.True_, "blocks"):
+        check_shuffle(known)
+    for unknown in ("block", "True", "", None, 2):
+        message = f"shuffle must be True, False or 'blocks', got {unknown!r}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            check_shuffle(unknown)
+
+
+def test_first_steps() -> None:
+    """Those of an epoch, from 0 to below their number."""
+    check_step(0, 1)
+    check_step(3, 4)
+    message = "start_step must be in [0, 4), the steps of an epoch, got 4"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_step(4, 4)
+    with pytest.raises(ValueError, match=re.escape("start_step must be >= 0, got -1")):
+        check_step(-1, 4)
 
 
 def test_a_hundred_million_windows_cost_a_batch() -> None:
