@@ -27,6 +27,7 @@ _LUMA = (299, 587, 114)
 # Sums of weights that are no binary fractions may miss a half by far less than this.
 _HALF_UP = 1e-6
 _GRAY, _GRAY_ALPHA, _RGB, _RGBA = 1, 2, 3, 4
+_NOT_BLENDED = ("uint32", "int8", "int16", "int32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class PixelRule:
         if alpha == "bands" or form.channels > _RGBA:
             channels = self._kept(form.channels, path)
         else:
-            channels = self._channels(form.channels, path)
+            channels = self._channels(form, path)
         if self.settings.size is not None:
             height, width = self.settings.size
         return FrameFormat(height, width, channels, form.dtype)
@@ -87,10 +88,13 @@ class PixelRule:
             )
         return bottom - top, right - left
 
-    def _channels(self, channels: int, path: str) -> int:
-        mode = self.settings.mode
+    def _channels(self, form: FrameFormat, path: str) -> int:
+        mode, background, channels = self.settings.mode, self.settings.background, form.channels
         has_alpha = channels in (_GRAY_ALPHA, _RGBA)
-        background = self.settings.background
+        if has_alpha and background is not None and form.dtype in _NOT_BLENDED:
+            raise FrameFormatError(
+                f"{path} has {form.dtype} pixels; background= is for uint8, uint16 and floats"
+            )
         laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
         if laid and len(set(background or ())) > 1:
             raise FrameFormatError(
@@ -139,7 +143,7 @@ def _blended(
 ) -> np.ndarray:
     full = _full(colours.dtype)
     if colours.dtype.kind == "f":
-        light = background.astype(np.float64) / 255
+        light, alpha = background.astype(np.float64) / 255, alpha.astype(np.float64)
         mixed: np.ndarray = colours * (1 if premultiplied else alpha) + light * (1 - alpha)
         return mixed.astype(colours.dtype)
     wide = alpha.astype(np.int64)
@@ -157,7 +161,8 @@ def _luma(colours: np.ndarray) -> np.ndarray:
     if colours.dtype.kind == "f":
         weighted = colours.astype(np.float64) @ np.array(_LUMA) / 1000
     else:
-        red, green, blue = (colours[..., i].astype(np.uint32) * _LUMA[i] for i in range(3))
+        wide = np.uint32 if colours.dtype in (np.uint8, np.uint16) else np.int64
+        red, green, blue = (colours[..., i].astype(wide) * _LUMA[i] for i in range(3))
         weighted = (red + green + blue + 500) // 1000
     return weighted.astype(colours.dtype)[..., np.newaxis]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from types import ModuleType
 
@@ -21,14 +23,53 @@ from framewin.stores import open_store
 from tests.conftest import write_frames
 
 
-def changed(frame: object, dtype: str = "uint8", **options: object) -> np.ndarray:
+def changed(
+    frame: object, dtype: str = "uint8", alpha: str = "straight", **options: object
+) -> np.ndarray:
     """What a frame becomes; its format is the promised one."""
     frame = np.asarray(frame, dtype)
     rule = PixelRule(ConvertSettings(**options))
-    form = rule.result_format(FrameFormat(*frame.shape, dtype), "a.png")
+    form = rule.result_format(FrameFormat(*frame.shape, dtype), "a.png", alpha)
     out = np.full(form.shape, 7, form.dtype)
-    rule.apply(frame, out, "a.png")
+    rule.apply(frame, out, "a.png", alpha)
     return out
+
+
+def shares(before: int, after: int) -> list[list[Fraction]]:
+    """Of each old pixel of an axis in each new one, by exact areas or distances."""
+    if after <= before:
+        size = Fraction(before, after)
+        return [
+            [
+                max(Fraction(0), min((i + 1) * size, j + 1) - max(i * size, j)) / size
+                for j in range(before)
+            ]
+            for i in range(after)
+        ]
+    centers = [(i + Fraction(1, 2)) * before / after - Fraction(1, 2) for i in range(after)]
+    inside = [min(max(center, Fraction(0)), Fraction(before - 1)) for center in centers]
+    return [[max(Fraction(0), 1 - abs(c - j)) for j in range(before)] for c in inside]
+
+
+def resized_exactly(frame: np.ndarray, size: tuple[int, int]) -> list[list[Fraction]]:
+    """(H, W) by fractions, without rounding."""
+    rows, columns = shares(frame.shape[0], size[0]), shares(frame.shape[1], size[1])
+    pixels = [[Fraction(int(value)) for value in line] for line in frame]
+    narrow = [
+        [
+            sum(w * line[x] for w, line in zip(row, pixels, strict=True))
+            for x in range(frame.shape[1])
+        ]
+        for row in rows
+    ]
+    return [
+        [sum(w * v for w, v in zip(column, line, strict=True)) for column in columns]
+        for line in narrow
+    ]
+
+
+def half_up(exact: list[list[Fraction]]) -> list[list[int]]:
+    return [[floor(value + Fraction(1, 2)) for value in line] for line in exact]
 
 
 def test_gray_by_bt601() -> None:
@@ -158,6 +199,231 @@ def test_what_is_no_number_stays_where_it_is() -> None:
     frame[2, 4] = np.nan
     missing = np.isnan(changed(frame, "float32", size=(3, 3)))[..., 0]
     assert missing.tolist() == [[False] * 3, [False, True, False], [False] * 3]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((5, 7), (2, 3)),
+        ((7, 5), (3, 4)),
+        ((3, 4), (5, 9)),
+        ((2, 9), (7, 4)),
+        ((9, 2), (4, 3)),
+        ((1, 3), (4, 2)),
+        ((4, 4), (4, 3)),
+        ((4, 4), (6, 4)),
+        ((6, 1), (1, 5)),
+    ],
+)
+def test_sizes_by_exact_fractions(
+    dtype: str, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    """Any axis shrinks by areas and grows bilinearly, rounded half up, below 0 as well."""
+    rng = np.random.default_rng(before)
+    limits = np.iinfo(dtype)
+    frame = rng.integers(limits.min, limits.max, (*before, 2), endpoint=True).astype(dtype)
+    found = changed(frame, dtype, size=after, alpha="bands")
+    for channel in range(2):
+        exact = half_up(resized_exactly(frame[..., channel], after))
+        assert found[..., channel].tolist() == exact
+
+
+@pytest.mark.parametrize("after", range(1, 13))
+@pytest.mark.parametrize("before", [1, 2, 3, 5, 7, 8])
+def test_a_missing_value_spoils_what_it_is_part_of(before: int, after: int) -> None:
+    """Also where new pixels are no whole number of old ones, and along either axis."""
+    weights = shares(before, after)
+    for place in range(before):
+        line = np.ones(before)
+        line[place] = np.nan
+        wanted = [row[place] > 0 for row in weights]
+        wide = changed(line[np.newaxis, :, np.newaxis], "float32", size=(1, after))
+        high = changed(line[:, np.newaxis, np.newaxis], "float32", size=(after, 1))
+        assert np.isnan(wide).ravel().tolist() == wanted
+        assert np.isnan(high).ravel().tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "rows", "columns"),
+    [
+        ((1, 4), (4, 4), (1, 2), (0, 4)),  # one row in the middle of four: the upper one
+        ((4, 1), (4, 4), (0, 4), (1, 2)),
+        ((2, 4), (4, 4), (1, 3), (0, 4)),
+        ((2, 3), (4, 4), (0, 3), (0, 4)),  # 2.67 rows
+        ((3, 5), (9, 4), (3, 5), (0, 4)),  # 2.4 rows
+        ((1, 2), (3, 3), (0, 2), (0, 3)),  # 1.5 rows
+        ((2, 1), (3, 3), (0, 3), (0, 2)),
+        ((1, 9), (3, 3), (1, 2), (0, 3)),  # a third of a row
+        ((9, 1), (3, 3), (0, 3), (1, 2)),
+        ((4, 4), (2, 7), (0, 2), (2, 4)),
+        ((4, 4), (8, 4), (2, 6), (0, 4)),
+    ],
+)
+def test_padding_is_around_the_middle(
+    before: tuple[int, int], size: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    """Proportions are kept to the nearest pixel, at least one; the rest is 0."""
+    frame = np.arange(1, before[0] * before[1] + 1).reshape(*before, 1) * 5
+    wanted = np.zeros(size, int)
+    inner = (rows[1] - rows[0], columns[1] - columns[0])
+    wanted[slice(*rows), slice(*columns)] = half_up(resized_exactly(frame[..., 0], inner))
+    assert changed(frame, size=size, fit="pad")[..., 0].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "rows", "columns"),
+    [
+        ((5, 2), (1, 1), (1, 3), (0, 2)),
+        ((2, 5), (1, 1), (0, 2), (1, 3)),
+        ((2, 5), (2, 3), (0, 2), (1, 4)),
+        ((2, 7), (3, 4), (0, 2), (2, 5)),  # 2.67 columns
+        ((7, 2), (4, 3), (2, 5), (0, 2)),
+        ((3, 9), (2, 5), (0, 3), (0, 8)),  # 7.5 columns
+        ((9, 3), (5, 2), (0, 8), (0, 3)),
+        ((4, 6), (2, 3), (0, 4), (0, 6)),
+        ((3, 3), (1, 9), (1, 2), (0, 3)),  # a third of a row
+        ((3, 3), (9, 1), (0, 3), (1, 2)),
+        ((1, 9), (9, 1), (0, 1), (4, 5)),  # a ninth of a column
+    ],
+)
+def test_the_middle_is_cut_out(
+    before: tuple[int, int], size: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    """As much as has the new proportions to the nearest pixel, at least one."""
+    frame = np.arange(1, before[0] * before[1] + 1).reshape(*before, 1) * 5
+    cut = frame[slice(*rows), slice(*columns), 0]
+    wanted = half_up(resized_exactly(cut, size))
+    assert changed(frame, size=size, fit="crop")[..., 0].tolist() == wanted
+
+
+@pytest.mark.parametrize("background", [(0, 0, 0), (255, 255, 255), (9, 130, 77)])
+def test_every_alpha_of_every_colour(background: tuple[int, int, int]) -> None:
+    """All 65536 pairs of 8 bits, rounded to the nearest; premultiplied ones end at white."""
+    colour, alpha = np.divmod(np.arange(65536).reshape(256, 256), 256)
+    frame = np.stack([colour, colour, colour, alpha], axis=-1)
+    behind = np.array(background) * (255 - alpha[..., np.newaxis])
+    straight = (frame[..., :3] * alpha[..., np.newaxis] + behind) / 255
+    premultiplied = np.minimum(frame[..., :3] + behind / 255, 255)
+    for kind, wanted in (("straight", straight), ("premultiplied", premultiplied)):
+        found = changed(frame, alpha=kind, background=background)
+        assert np.array_equal(found, np.floor(wanted + 0.5))
+
+
+def test_deep_and_light_alpha() -> None:
+    """16 bits by whole numbers, and float32 by float64, to the last digit."""
+    rng = np.random.default_rng(3)
+    frame = rng.integers(0, 65536, (40, 50, 4))
+    colours, alpha = frame[..., :3], frame[..., 3:]
+    sums = 2 * (colours * alpha + np.array([0, 9, 255]) * 257 * (65535 - alpha)) + 65535
+    found = changed(frame, "uint16", background=(0, 9, 255))
+    assert np.array_equal(found, sums // (2 * 65535))
+    light = (frame / 65535).astype(np.float32)
+    wide = light.astype(np.float64)
+    beneath = np.array([0, 9, 255]) / 255 * (1 - wide[..., 3:])
+    for kind, share in (("straight", wide[..., 3:]), ("premultiplied", 1)):
+        found = changed(light, "float32", alpha=kind, background=(0, 9, 255))
+        assert np.array_equal(found, (wide[..., :3] * share + beneath).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "int8", "int16", "int32"])
+def test_gray_of_every_integer(dtype: str) -> None:
+    """By whole numbers, rounded half up, for the least and the greatest values as well."""
+    limits = np.iinfo(dtype)
+    frame = np.random.default_rng(0).integers(limits.min, limits.max, (20, 30, 3), endpoint=True)
+    frame[0, 0], frame[0, 1] = limits.min, limits.max
+    wanted = [
+        [floor(Fraction(299 * r + 587 * g + 114 * b, 1000) + Fraction(1, 2)) for r, g, b in line]
+        for line in frame.tolist()
+    ]
+    assert changed(frame, dtype, mode="gray")[..., 0].tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gray_of_floats(dtype: str) -> None:
+    """As exact as their dtype: what fractions give, to the nearest value."""
+    frame = np.random.default_rng(0).random((20, 30, 3)).astype(dtype) * 300
+    wanted = [
+        [
+            float(sum(w * Fraction(v) for w, v in zip((299, 587, 114), pixel, strict=True)) / 1000)
+            for pixel in line
+        ]
+        for line in frame.tolist()
+    ]
+    found = changed(frame, dtype, mode="gray")[..., 0]
+    if dtype == "float32":
+        assert np.array_equal(found, np.array(wanted, np.float32))
+    assert np.allclose(found, wanted, rtol=1e-15 if dtype == "float64" else 1e-7, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int8", "int16", "int32"])
+def test_a_background_of_other_integers_is_refused(dtype: str) -> None:
+    """0..255 has no meaning there; frames without alpha have none to lay."""
+    message = f"a.png has {dtype} pixels; background= is for uint8, uint16 and floats"
+    for frame in ([[[7, 0]]], [[[1, 2, 3, 0]]]):
+        with pytest.raises(FrameFormatError, match=re.escape(message)):
+            changed(frame, dtype, background=(1, 1, 1))
+    assert changed([[[7]]], dtype, background=(1, 1, 1)).tolist() == [[[7]]]
+
+
+def test_what_alpha_is_of() -> None:
+    """Two or four channels of data are no alpha, nor is more than RGBA; nothing mixes them."""
+    assert changed([[[9, 3]]], alpha="bands").tolist() == [[[9, 3]]]
+    assert changed([[[1, 2, 3, 4, 5]]]).tolist() == [[[1, 2, 3, 4, 5]]]
+    for option in ({"mode": "gray"}, {"drop_alpha": True}, {"background": (0, 0, 0)}):
+        for frame, what in (
+            ([[[1, 2, 3, 4]]], "4 channels of data that is not alpha"),
+            ([[[1, 2, 3, 4, 5]]], "5 channels"),
+        ):
+            message = f"a.png has {what}; mode=, drop_alpha= and background= are for gray, RGB and"
+            with pytest.raises(FrameFormatError, match=re.escape(message)):
+                changed(frame, alpha="bands", **option)
+
+
+@pytest.mark.parametrize(
+    ("options", "nothing"),
+    [
+        ({}, True),
+        ({"palette": "index"}, True),
+        ({"mode": "gray"}, False),
+        ({"background": (0, 0, 0)}, False),
+        ({"crop": (0, 1, 0, 1)}, False),
+        ({"size": (1, 1)}, False),
+        ({"drop_alpha": True}, False),
+    ],
+)
+def test_what_changes_nothing(options: dict[str, object], nothing: bool) -> None:
+    """Frames are then stored as they are decoded."""
+    assert PixelRule(ConvertSettings(**options)).changes_nothing == nothing
+
+
+def test_a_crop_may_end_where_the_frame_does() -> None:
+    """And not a pixel after, down or to the right."""
+    frame = np.arange(12).reshape(3, 4, 1)
+    assert changed(frame, crop=(0, 3, 0, 4)).tolist() == frame.tolist()
+    assert changed(frame, crop=(2, 3, 3, 4)).tolist() == [[[11]]]
+    for crop in ((0, 4, 0, 4), (0, 3, 0, 5)):
+        with pytest.raises(FrameFormatError, match=r"a\.png has 3x4 pixels, too few for crop= of"):
+            changed(frame, crop=crop)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "picked"),
+    [
+        (6, 3, [1, 3, 5]),
+        (5, 3, [0, 2, 4]),
+        (3, 6, [0, 0, 1, 1, 2, 2]),
+        (2, 5, [0, 0, 1, 1, 1]),
+        (7, 1, [3]),
+        (1, 3, [0, 0, 0]),
+    ],
+)
+def test_indices_come_from_the_nearest_pixel(before: int, after: int, picked: list[int]) -> None:
+    """Along either axis: the old pixel in which the middle of the new one lies."""
+    line = np.arange(before)
+    wide = changed(line[np.newaxis, :, np.newaxis], size=(1, after), palette="index")
+    high = changed(line[:, np.newaxis, np.newaxis], size=(after, 1), palette="index")
+    assert wide.ravel().tolist() == high.ravel().tolist() == picked
 
 
 def test_indices_are_never_mixed() -> None:

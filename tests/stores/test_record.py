@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from framewin.errors import StoreError
-from framewin.stores import record
+from framewin.stores import chunks, record
+from framewin.stores.chunks import ChunkPlace, read_place
 from framewin.stores.record import NotWholeError, Pieces, pack
 
 ROWS = 4096
@@ -264,3 +265,25 @@ def test_neighbours_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(record.spans([0, 1, 2, 3, 4, 5], bounds)) == [(0, 2), (2, 4), (4, 5), (5, 6)]
     assert list(record.spans([0, 2, 3, 5], bounds)) == [(0, 1), (2, 4), (5, 6)]
     assert list(record.spans([4], bounds)) == [(4, 5)]
+
+
+def test_each_stretch_is_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly its bytes; a piece that is wrong at first is asked for once more by itself."""
+    pieces = [zlib.compress("\0".join([text] * ROWS).encode()) for text in ("a", "bc", "def", "g")]
+    found = record.read(with_pieces(tmp_path / "a", pieces, 4 * ROWS))
+    first, last = 6 + len(pieces[0]), 6 + sum(map(len, pieces[:3]))
+    stretch = ("stretch", first, sum(map(len, pieces[1:])))
+    asked: list[tuple[str, int, int]] = []
+
+    def read(kind: str, place: ChunkPlace, lost: int = 0) -> bytes:
+        asked.append((kind, place.offset, place.nbytes))
+        data = read_place(place)
+        return data[: len(data) - lost]
+
+    monkeypatch.setattr(chunks, "read_place", lambda place: read("piece", place))
+    for lost, once_more in ((0, []), (1, [("piece", last, len(pieces[3]))])):
+        monkeypatch.setattr(record, "read_place", lambda p, n=lost: read("stretch", p, n))
+        rows = np.array([3 * ROWS, ROWS, 2 * ROWS])
+        assert found.texts("a", rows) == ["g", "bc", "def"]
+        assert asked == [stretch, *once_more]
+        asked.clear()
