@@ -161,7 +161,7 @@ def _luma(colours: np.ndarray) -> np.ndarray:
     if colours.dtype.kind == "f":
         weighted = colours.astype(np.float64) @ np.array(_LUMA) / 1000
     else:
-        wide = np.uint32 if colours.dtype in (np.uint8, np.uint16) else np.int64
+        wide: np.dtype = np.dtype("int64" if colours.dtype.name in _NOT_BLENDED else "uint32")
         red, green, blue = (colours[..., i].astype(wide) * _LUMA[i] for i in range(3))
         weighted = (red + green + blue + 500) // 1000
     return weighted.astype(colours.dtype)[..., np.newaxis]
