@@ -416,13 +416,19 @@ def note(function: str, arguments: dict[str, Any]) -> None:
             NOTES[f"{function}.{name}"] = plain(value)
 
 
+def leave_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither import TensorFlow nor change how memory is kept."""
+    monkeypatch.setattr("framewin.process.keep_freed_memory", int)
+    for module in ("train", "evaluate", "predict", "bench"):
+        place = importlib.import_module(f"framewin.cli.{module}")
+        monkeypatch.setattr(place, "import_tensorflow_quietly", int)
+
+
 @pytest.fixture
 def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Run a command without its work: what reached the library, by function and argument."""
     monkeypatch.chdir(tmp_path)
-    for module in ("train", "evaluate", "predict", "bench"):
-        place = f"framewin.cli.{module}"
-        monkeypatch.setattr(importlib.import_module(place), "import_tensorflow_quietly", int)
+    leave_the_process_alone(monkeypatch)
 
     def stub(place: str, instead: Callable[..., Any]) -> None:
         holder, _, name = place.rpartition(".")
@@ -593,7 +599,7 @@ def test_an_option_that_would_change_nothing(
     """It is refused, also where it is a repeated run that has no use for it."""
     module = importlib.import_module("framewin.cli.train")
     monkeypatch.setattr(module, "_base", lambda *_: (base, tmp_path / "a.zarr"))
-    monkeypatch.setattr(module, "import_tensorflow_quietly", int)
+    leave_the_process_alone(monkeypatch)
     result = CliRunner().invoke(app, ["train", "--config", "old", "--out", "run", *option])
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
