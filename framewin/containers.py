@@ -773,16 +773,36 @@ def _find_zarr(
         attributes = dict(open_node(group).attrs)
         attributes.pop(STORE_ATTRIBUTE, None)
         return [(_ZarrArray(group, path.name, node, attributes), path.name)]
-    with warnings.catch_warnings():
-        # Of files that are no part of Zarr, such as the record of a store.
-        warnings.simplefilter("ignore")
-        members = list(node.members(max_depth=MAX_DEPTH))
-    arrays = {key: array for key, array in members if isinstance(array, zarr.Array)}
+    arrays = _zarr_arrays(path, node)
     held = {key: (array.shape, array.dtype) for key, array in arrays.items()}
     return [
         (_ZarrArray(path, key, arrays[key], dict(node.attrs)), key)
         for key in _choose(path, name, held, num_axes)
     ]
+
+
+def _zarr_arrays(path: Path, root: Any) -> dict[str, Any]:
+    """All arrays below a group; what links lead to again is looked at once."""
+    import zarr
+
+    arrays: dict[str, Any] = {}
+    waiting, seen = [("", root)], set()
+    while waiting:
+        above, group = waiting.pop()
+        real = (path / above).resolve()
+        if real in seen or above.count("/") > MAX_DEPTH:
+            continue
+        seen.add(real)
+        with warnings.catch_warnings():
+            # Of files that are no part of Zarr, such as the record of a store.
+            warnings.simplefilter("ignore")
+            members = list(group.members())
+        for name, member in members:
+            if isinstance(member, zarr.Array):
+                arrays[f"{above}{name}"] = member
+            else:
+                waiting.append((f"{above}{name}/", member))
+    return dict(sorted(arrays.items(), key=lambda item: _natural_key(item[0])))
 
 
 def _find_hdf5(

@@ -82,6 +82,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
             with refusing_damage(source.path):
                 nodata, clips = settings["nodata"], _stored_clips(source, settings)
                 alpha = settings["conversion"].get("alpha", alpha)
+        coordinates = source.coordinates()
     form = source.frame_format
     check_pixels(form.height, form.width, path, options)
     several = len(clips.names) > 1 or "n" in source.axes
@@ -101,7 +102,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         packing=source.info.packing,
         alpha=alpha,
         merged=source.merged,
-        coordinates=source.coordinates(),
+        coordinates=coordinates,
     )
 
 
