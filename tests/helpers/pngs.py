@@ -68,6 +68,42 @@ def files(draw: st.DrawFn) -> bytes:
 TEXT = chunk(b"tEXt", b"Comment\0of IDAT")
 
 
+ADAM7 = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2),
+         (1, 0, 2, 1)]  # fmt: skip
+"""First row and column of each pass, and its steps."""
+
+
+def filtered(samples: np.ndarray, depth: int) -> bytes:
+    """Packed rows (H, W, samples) behind the five filters of PNG in turn."""
+    bits = samples[..., None] >> np.arange(depth)[::-1] & 1
+    packed = np.packbits(bits.astype(np.uint8).reshape(len(samples), -1), axis=1).astype(int)
+    step = max(1, samples.shape[2] * depth // 8)
+    above, rows = np.zeros(packed.shape[1], int), []
+    for number, row in enumerate(packed):
+        left, corner = (np.r_[np.zeros(step, int), line][: len(line)] for line in (row, above))
+        guess = left + above - corner
+        a, b, c = abs(guess - left), abs(guess - above), abs(guess - corner)
+        paeth = np.where((a <= b) & (a <= c), left, np.where(b <= c, above, corner))
+        kind = (number + 4) % 5
+        predicted = (0, left, above, (left + above) // 2, paeth)[kind]
+        rows.append(bytes([kind]) + ((row - predicted) % 256).astype(np.uint8).tobytes())
+        above = row
+    return b"".join(rows)
+
+
+def any_png(
+    samples: np.ndarray, depth: int, colour: int, interlaced: bool, *before: bytes
+) -> bytes:
+    """A PNG by hand of samples (H, W, samples of a pixel)."""
+    height, width = samples.shape[:2]
+    passes = [samples[y::rows, x::columns] for y, x, rows, columns in ADAM7]
+    parts = [part for part in (passes if interlaced else [samples]) if part.size]
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
+    pixels = zlib.compress(b"".join(filtered(part, depth) for part in parts))
+    chunks = [chunk(b"IHDR", header), *before, chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
 def damaged_files(count: int) -> Iterator[bytes]:
     """Files of every mode, interlaced or not, with right checksums and wrong bytes at any depth."""
     rng = random.Random(3)

@@ -24,8 +24,11 @@ from framewin.sources.info import ReadOptions
 from framewin.sources.png import decode, header, inspect
 from tests.conftest import ROOT
 from tests.helpers.pngs import (
+    DEPTHS,
     PALETTE,
+    SAMPLES,
     TEXT,
+    any_png,
     chunk,
     files,
     independent,
@@ -95,6 +98,36 @@ def test_pixels_are_exact(data: bytes, dtype: str, pixels: list[list[int]]) -> N
     frame = decoded(data)
     assert frame.dtype == dtype
     assert frame[0].tolist() == pixels
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize(("colour", "depth"), [*DEPTHS, (3, 1), (3, 2), (3, 4), (3, 8)])
+def test_every_colour_type_and_depth(colour: int, depth: int, interlaced: bool) -> None:
+    """Sizes about those of the passes of Adam7, with a transparent colour and gamma or not."""
+    rng = np.random.default_rng(colour * 16 + depth)
+    top, planes = 2**depth - 1, SAMPLES.get(colour, 1)
+    palette = rng.integers(0, 256, (2**depth, 3))
+    gamma = chunk(b"gAMA", struct.pack(">I", 45455))
+    for height, width, clear in itertools.product((1, 2, 5, 9), (1, 3, 4, 8, 17), (False, True)):
+        if clear and colour in (4, 6):
+            continue
+        samples = rng.integers(0, top + 1, (height, width, planes))
+        shown = samples if depth >= 8 else samples * 255 // top
+        opaque = np.full((height, width, 1), max(255, top))
+        before = [gamma] * clear
+        if colour == 3:
+            before.append(chunk(b"PLTE", palette.astype("u1").tobytes()))
+            shown = palette[samples[..., 0]]
+            before += [chunk(b"tRNS", b"\x07")] * clear
+            opaque[samples == 0] = 7
+        elif clear:
+            key = samples[-1, -1]
+            before.append(chunk(b"tRNS", key.astype(">u2").tobytes()))
+            opaque[(samples == key).all(axis=-1)] = 0
+        expected = np.concatenate([shown, opaque], axis=-1) if clear else shown
+        frame = decoded(any_png(samples, depth, colour, interlaced, *before))
+        assert frame.dtype == ("uint16" if depth == 16 else "uint8")
+        assert np.array_equal(frame, expected), (height, width, clear)
 
 
 def test_a_colour_far_back_in_the_palette() -> None:
