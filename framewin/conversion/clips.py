@@ -23,7 +23,7 @@ from framewin.errors import (
     SourceChangedError,
     SourceError,
 )
-from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, shown_number
+from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, most_frequent, shown_number
 from framewin.sources import (
     CLIP_SUFFIXES,
     USUAL_CLIP_SUFFIXES,
@@ -105,7 +105,13 @@ class Resolved:
 
 
 def resolve(
-    source: Path, listing: Listing, options: ReadOptions, *, gaps: bool, named: bool = False
+    source: Path,
+    listing: Listing,
+    options: ReadOptions,
+    *,
+    gaps: bool,
+    named: bool = False,
+    stated: bool = False,
 ) -> Resolved:
     """Read the header of each clip's first frame, and of each file that is a clip by itself.
 
@@ -115,6 +121,7 @@ def resolve(
         options: How files are read.
         gaps: Whether damaged files are left out; otherwise they are errors.
         named: Whether names tell the order of files of one frame each, whatever time they hold.
+        stated: Whether the step, or its tolerance, is given in numbers of such files.
 
     Raises:
         SourceError: A file that is damaged or not what its suffix says.
@@ -130,7 +137,7 @@ def resolve(
                 _add_file(found, file, options, gaps=gaps)
     if len(found.clips) > 1:
         _join_steps(found, source)
-    found.clips = _with_common_step(found.clips)
+    found.clips = _with_common_step(found.clips, stated=stated)
     found.infos = [
         clip.info if isinstance(clip, FileClip) else info
         for clip, info in zip(found.clips, found.infos, strict=True)
@@ -324,29 +331,36 @@ def _in_order(clips: list[FileClip], name: str) -> tuple[ListedClip, str]:
     return ListedClip(name, clips[0].folder, names, numbers), unit
 
 
-def _with_common_step(clips: list[Clip]) -> list[Clip]:
-    """Stretch the numbers of files whose usual steps differ, for a store has but one step.
+def _with_common_step(clips: list[Clip], *, stated: bool) -> list[Clip]:
+    """Stretch the numbers of clips whose usual steps differ, for a store has but one step.
 
-    That is so where the frame rate of one varies: its numbers are time stamps in ticks. Times
-    since 1970 stay what they are, in the finest of their units.
+    That is so where the frame rate of one varies: its numbers are time stamps in ticks. Clips of
+    files of one frame each have one step together. Times since 1970 stay what they are, in the
+    finest of their units.
     """
     timed = [c for c in clips if isinstance(c, FileClip) and c.info.time_unit is not None]
     if timed and len(timed) == len(clips):
         return _in_common_unit(timed)
     steps = {clip.info.step for clip in clips if isinstance(clip, FileClip)}
-    common = math.lcm(*steps) if steps else 1
+    listed = [np.diff(clip.numbers) for clip in clips if isinstance(clip, ListedClip)]
+    step = 0
+    if steps and not stated and any(map(len, listed)):
+        steps.add(step := most_frequent(np.concatenate(listed)))
     if len(steps) < 2:
         return clips
+    common = math.lcm(*steps)
     if common > _LARGEST_COMMON_STEP:
         raise SourceError(
             f"{len(steps)} videos of variable frame rate have no common step; convert them into "
             "stores of their own"
         )
-    return [
-        replace(clip, numbers=clip.numbers * (common // clip.info.step))
-        if isinstance(clip, FileClip)
-        else clip
+    factors = [
+        common // clip.info.step if isinstance(clip, FileClip) else common // (step or common)
         for clip in clips
+    ]
+    return [
+        replace(clip, numbers=clip.numbers * factor)
+        for clip, factor in zip(clips, factors, strict=True)
     ]
 
 

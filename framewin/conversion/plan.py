@@ -233,7 +233,8 @@ def draft_conversion(
     )
     gaps = lenient or settings.on_error == "gap"
     folder = source.parent if is_clip_path(source) else source
-    found = resolve(folder, listing, options, gaps=gaps, named=named)
+    stated = (settings.step, settings.step_tolerance) != (None, None)
+    found = resolve(folder, listing, options, gaps=gaps, named=named, stated=stated)
     if listing.time_unit is not None and any(isinstance(c, FileClip) for c in found.clips):
         raise SourceError(
             f"{source} holds frames with time stamps beside clips without; choose one kind by "

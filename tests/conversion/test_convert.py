@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from framewin import (
     ConvertReport,
@@ -380,3 +381,32 @@ def test_uneven_steps_within_a_tolerance(tmp_path: Path, suffix: str) -> None:
         numbers = [ds.window(k).input_frame_numbers for k in range(len(ds))]
         assert numbers == [tuple(stamps[k : k + 2]) for k in (0, 1, 4)]
         assert verify(path, full=True).damage == []
+
+
+@pytest.mark.parametrize("number_step", [1, 6])
+def test_frames_beside_an_animation_of_uneven_times(
+    make_clips: MakeClips, tmp_path: Path, number_step: int
+) -> None:
+    """Its numbers are times; those of the files are stretched, and both keep their runs."""
+    source = make_clips({"walk": range(0, 6 * number_step, number_step)}, shape=(8, 8, 1))
+    images = [Image.fromarray(np.full((8, 8), 40 * i, np.uint8)) for i in range(5)]
+    delays = [100, 100, 250, 100, 100]
+    images[0].save(source / "a.gif", save_all=True, append_images=images[1:], duration=delays)
+    convert(source, tmp_path / "clips.zarr", mode="gray")
+    clips = open_store(tmp_path / "clips.zarr").meta.clips
+    assert clips.names == ("a", "walk")
+    assert clips.segment_starts.tolist() == [0, 3, 5]
+    # Of the GIF in hundredths of seconds, or three times that, which 6 divides, too.
+    scale = {1: 1, 6: 3}[number_step]
+    times = [0, 10, 20, 45, 55]
+    assert clips.frame_numbers(np.arange(11)).tolist() == [
+        *(scale * time for time in times),
+        *range(0, 60 * scale, 10 * scale),
+    ]
+    with pytest.raises(SourceError, match="has no two frames that are 7 apart"):
+        convert(source, tmp_path / "other.zarr", mode="gray", step=7)
+    convert(source, tmp_path / "stated.zarr", mode="gray", step=number_step)
+    stated = open_store(tmp_path / "stated.zarr").meta.clips
+    assert stated.frame_numbers(np.arange(5, 11)).tolist() == [
+        *range(0, 6 * number_step, number_step)
+    ]
