@@ -725,7 +725,8 @@ class FrameWindowDataset:
                 file with a name or pattern in each line. `split(train=0.8, test=0.2)` is the
                 same.
             by: `"clip"` gives whole clips to the parts; `"time"` cuts every clip into
-                consecutive parts and leaves one window span out between them.
+                consecutive parts and leaves one window span out between them; where a part would
+                have no window in any clip, the windows of all clips are cut in a row.
             seed: Chooses which clips go where; unused by time and where clips are named.
 
         Raises:

@@ -388,7 +388,10 @@ def _split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, S
             parts = dataset.split(_fractions(held), by="clip", seed=settings.seed)
             used = [f"{len(parts[name].windows_per_clip())} for {name}" for name in held]
             return f"by clip, {' and '.join(used)} of {usable}", parts
-        least = _least_share(dataset, len(held))
+        least = _least_share(dataset, len(held), int(dataset.clips.clip_lengths.max()))
+        if usable > 1 and least > max(held.values()):
+            # Cut in a row, the clips have room together.
+            least = _least_share(dataset, len(held), dataset.clips.num_frames)
         held = {name: max(share, least) for name, share in held.items()}
         parts = dataset.split(_fractions(held), by="time")
     except ValueError as exc:
@@ -424,13 +427,11 @@ def _fractions(held: Mapping[str, float]) -> dict[str, float]:
     return {"train": 1 - sum(held.values()), **held}
 
 
-def _least_share(dataset: FrameWindowDataset, parts: int) -> float:
-    """Of a short clip, what a few windows need, but not so much that too little is trained on."""
+def _least_share(dataset: FrameWindowDataset, parts: int, frames: int) -> float:
+    """Of few frames, what a few windows need, but not so much that too little is trained on."""
     spec = dataset.spec
     needed = spec.span + (FEWEST_WINDOWS - 1) * spec.window_stride
-    clips = dataset.clips
-    used = int(clips.clip_lengths.max()) - parts * spec.span
-    return min(MOST_HELD_BACK, needed / max(1, used))
+    return min(MOST_HELD_BACK, needed / max(1, frames - parts * spec.span))
 
 
 def _make_run(run: Path, parts: SplitParts, record: Mapping[str, Any]) -> None:

@@ -122,7 +122,10 @@ def split_by_time(
 
     Stretches that are too short for a window are given to no part. The span left out (embargo)
     keeps the last frames of one part from being near copies of the first frames of the next; the
-    fractions are of the other frames. A clip of 100 frames, windows that span 10:
+    fractions are of the other frames. Where a part would have no window in any of several clips,
+    the windows of all clips are cut in a row instead, as far apart.
+
+    A clip of 100 frames, windows that span 10:
 
     >>> clips = ClipTable.from_frame_numbers(["a"], [range(100)])
     >>> parts = split_by_time(clips, WindowSpec(5, 5), {"train": 0.8, "validation": 0.2})
@@ -143,6 +146,9 @@ def split_by_time(
             shift = int(first) + place * spec.span
             pieces[name].append(runs.within(begin + shift, end + shift))
     parts = {name: _join(found) for name, found in pieces.items()}
+    if len(members) > 1 and not _all_hold_windows(parts, spec):
+        in_a_row = _cut_in_a_row(runs, spec, fractions)
+        parts = in_a_row if _all_hold_windows(in_a_row, spec) else parts
     for name, part in parts.items():
         longest = int(part.lengths.max(initial=0))
         if longest < spec.span:
@@ -151,6 +157,25 @@ def split_by_time(
                 f"part's longest run has {longest}; shorten the window or give it a larger share"
             )
     return {name: part[part.lengths >= spec.span] for name, part in parts.items()}
+
+
+def _all_hold_windows(parts: Mapping[str, Runs], spec: WindowSpec) -> bool:
+    return all(int(part.lengths.max(initial=0)) >= spec.span for part in parts.values())
+
+
+def _cut_in_a_row(runs: Runs, spec: WindowSpec, fractions: Mapping[str, float]) -> dict[str, Runs]:
+    """Cut the windows of all runs, one run after the other; most parts lie in one clip then."""
+    counts = np.maximum(0, runs.lengths - spec.span + 1)
+    firsts = np.cumsum(counts) - counts
+    # Windows that overlap the last one of a part, or the span behind it.
+    apart = 2 * spec.span - 1
+    kept = int(counts.sum()) - apart * (len(fractions) - 1)
+    parts = {}
+    for place, (name, begin, end) in enumerate(_shares(fractions, kept)):
+        first, last = (np.clip(n + place * apart - firsts, 0, counts) for n in (begin, end))
+        starts, lengths = runs.starts + first, last - first + spec.span - 1
+        parts[name] = Runs(starts[last > first], lengths[last > first])
+    return parts
 
 
 def split_by_choice(

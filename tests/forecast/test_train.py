@@ -87,18 +87,20 @@ def test_the_same_seed_trains_the_same_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("frames", "split", "windows"),
+    ("clips", "frames", "split", "windows"),
     [
-        (60, "the last 20% for validation and 20%", {"train": 26, "validation": 6, "test": 6}),
+        (1, 60, "the last 20% for validation and 20%", {"train": 26, "validation": 6, "test": 6}),
         # A fifth would be 4 frames; the shares grow to what is left of five windows each.
-        (30, "the last 33% for validation and 33%", {"train": 2, "validation": 3, "test": 3}),
+        (1, 30, "the last 33% for validation and 33%", {"train": 2, "validation": 3, "test": 3}),
+        # Of 26 windows each, 2 x 9 lie between the parts.
+        (2, 30, "the last 20% for validation and 20%", {"train": 20, "validation": 7, "test": 7}),
     ],
 )
 def test_one_clip_is_split_by_time(
-    tmp_path: Path, frames: int, split: str, windows: dict[str, int]
+    tmp_path: Path, clips: int, frames: int, split: str, windows: dict[str, int]
 ) -> None:
     """The last frames are held back, with one window span left out before each part."""
-    store = moving_store(tmp_path, clips=1, frames=frames)
+    store = moving_store(tmp_path, clips=clips, frames=frames)
     report, _ = trained(store, tmp_path / "run", epochs=1)
     assert report.split == f"by time, {split} for test, 5 frames before each left out"
     assert sum(report.windows.values()) == sum(windows.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -108,6 +109,38 @@ def test_by_time_needs_room() -> None:
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         split_by_time(clip_table([10]), WindowSpec(2, 2), {"train": 0.8, "validation": 0.2})
+
+
+def test_by_time_two_short_clips_are_cut_in_a_row() -> None:
+    """Each alone has too few frames for three parts: 80 behind two spans, of which a tenth is 8."""
+    shares = {"train": 0.7, "validation": 0.2, "test": 0.1}
+    parts = split_by_time(clip_table([120, 120]), WindowSpec(10, 10), shares)
+    # Of 101 + 101 windows, 2 x 39 lie between parts; of the others 87, 25 and 12.
+    found = {name: (r.starts.tolist(), r.lengths.tolist()) for name, r in parts.items()}
+    assert found == {
+        "train": ([0], [106]),
+        "validation": ([145], [44]),
+        "test": ([209], [31]),
+    }
+
+
+@pytest.mark.parametrize("first", [60, 75, 120, 233, 400])
+@pytest.mark.parametrize("other", [20, 61, 90, 119, 400])
+def test_by_time_never_lacks_room_that_clips_have_together(first: int, other: int) -> None:
+    """Every part has a window, and parts in one clip have a span between them."""
+    table, spec = clip_table([first, other]), WindowSpec(10, 10)
+    shares = {"train": 0.7, "validation": 0.2, "test": 0.1}
+    windows = max(0, first - 19) + other - 19
+    if windows < 2 * 39 + 3:
+        with pytest.raises(ValueError, match="no window fits into the "):
+            split_by_time(table, spec, shares)
+        return
+    parts = [(r.starts, r.starts + r.lengths) for r in split_by_time(table, spec, shares).values()]
+    for (_, ends), (starts, _) in itertools.combinations(parts, 2):
+        assert min(len(ends), len(starts)) > 0
+        for end, start in itertools.product(ends.tolist(), starts.tolist()):
+            same = table.clips_of(np.array([end - 1]))[0] == table.clips_of(np.array([start]))[0]
+            assert not same or start - end >= spec.span
 
 
 def clips_in(table: ClipTable, parts: dict[str, Runs]) -> dict[str, list[str]]:
