@@ -220,7 +220,7 @@ class FrameWindowDataset:
                 memory; a path decodes all frames into a file there, or uses it if it is there
                 already and the store has not changed. Windows are then read as from a raw store.
             cache_bytes: Without `cache`, the decoded chunks of a compressed store that are kept
-                for later windows, in bytes.
+                for later windows, in bytes; raw stores and `.npy` files are mapped and keep none.
             sample_weight: `"nodata"` adds a third part to every window and batch: weights of
                 its target pixels, 0 where one has no data, else 1. Where no data is NaN, inputs
                 and targets get 0 in its place.
@@ -235,8 +235,8 @@ class FrameWindowDataset:
             clip_starts: Of an array: instead of ids, the row of each clip's first frame.
             frame_numbers: Of an array: the number of each frame, (num_frames,), by which gaps
                 are found; or the name of an array. By default there are no gaps.
-            allow_missing_chunks: Of an array: take chunks that are not there for frames of the
-                fill value.
+            allow_missing_chunks: Of an array that others wrote: take chunks that are not there
+                for frames of the fill value.
             storage_options: Of a URL: settings of obstore's store, such as `{"endpoint": ...}` or
                 `{"skip_signature": True}`, above those of the environment.
             verify: Check every byte of the store, and of a cache that is there, when opening.
@@ -915,6 +915,8 @@ def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
     store: FrameStore
     if all(value is None for value in of_array.values()) and path.suffix != ".npy":
         store = open_store(path, cache_bytes=cache_bytes)
+        if options["allow_missing_chunks"]:
+            raise ValueError(f"{path} is a store of framewin; leave allow_missing_chunks out")
         if options["verify"]:
             refuse_damage(path)
     else:

@@ -77,7 +77,10 @@ def _opened(place: Location, options: dict[str, Any]) -> Store | ArrayStore:
     foreign = None
     if options["array"] is None and options["axes"] is None:
         try:
-            return open_store(place)
+            own = open_store(place)
+            if options["allow_missing_chunks"]:
+                raise ValueError(f"{place} is a store of framewin; leave allow_missing_chunks= out")
+            return own
         except NotOursError as exc:
             foreign = exc
     store = open_array(place, **options, cache_bytes=0)

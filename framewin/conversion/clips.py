@@ -23,7 +23,14 @@ from framewin.errors import (
     SourceChangedError,
     SourceError,
 )
-from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, most_frequent, shown_number
+from framewin.schema import (
+    TIME_UNITS,
+    Int64Array,
+    coarsest_unit,
+    listed,
+    most_frequent,
+    shown_number,
+)
 from framewin.sources import (
     CLIP_SUFFIXES,
     USUAL_CLIP_SUFFIXES,
@@ -127,15 +134,18 @@ def resolve(
         SourceError: A file that is damaged or not what its suffix says.
     """
     found = Resolved([], [], [])
-    names = {listed.name for listed in listing.clips}
-    for listed in listing.clips:
-        if isinstance(listed, ListedFile):
-            _add_file(found, listed, options, gaps=gaps, alone=len(listing.clips) == 1)
-        elif not _add_frames(found, listed, options, gaps=gaps, named=named):
+    names = {entry.name for entry in listing.clips}
+    for entry in listing.clips:
+        if isinstance(entry, ListedFile):
+            _add_file(found, entry, options, gaps=gaps, alone=len(listing.clips) == 1)
+        elif not _add_frames(found, entry, options, gaps=gaps, named=named):
             # The first file is a clip by itself, so all of them are.
-            for file in _as_files(listed, source, names):
+            first = len(found.clips)
+            for file in _as_files(entry, source, names):
                 _add_file(found, file, options, gaps=gaps)
+            _refuse_frames_among(found.clips[first:], entry.folder, named=named)
     if len(found.clips) > 1:
+        _refuse_zarr_frames(found.clips)
         _join_steps(found, source)
     found.clips = _with_common_step(found.clips, stated=stated)
     found.infos = [
@@ -284,6 +294,30 @@ def _add_file(
         found.add(clip, info)
 
 
+def _refuse_frames_among(clips: Sequence[Clip], folder: Path, *, named: bool) -> None:
+    """Refuse a folder of frames whose first file is a clip; with it out, they are one clip."""
+    files = [clip for clip in clips if isinstance(clip, FileClip)]
+    frames = [clip.file_name for clip in files if not is_clip(clip.info, named=named)]
+    if 2 * len(frames) > len(files):
+        others = listed(clip.file_name for clip in files if is_clip(clip.info, named=named))
+        raise SourceError(
+            f"{folder} holds {len(frames)} files of a single frame, such as {frames[0]}, beside "
+            f"{others} of several; choose one kind by include= or exclude="
+        )
+
+
+def _refuse_zarr_frames(clips: Sequence[Clip]) -> None:
+    """Refuse Zarr folders of one frame each: nothing tells their order, and none has a window."""
+    files = [clip for clip in clips if isinstance(clip, FileClip) and not clip.is_store]
+    single = [clip for clip in files if clip.info.frames == 1 and Path(clip.path).is_dir()]
+    if len(single) == len(clips):
+        raise SourceError(
+            f"{single[0].folder} holds {len(single)} Zarr folders of a single frame each, such as "
+            f"{single[0].file_name}; join them along time, as by xarray.open_mfdataset, or save "
+            "each frame as .npy, HDF5 or netCDF4"
+        )
+
+
 def _join_steps(found: Resolved, source: Path) -> None:
     """Make one clip of a folder's files of one frame each, in the order of their own times."""
     by_folder: dict[Path, list[int]] = {}
@@ -342,10 +376,10 @@ def _with_common_step(clips: list[Clip], *, stated: bool) -> list[Clip]:
     if timed and len(timed) == len(clips):
         return _in_common_unit(timed)
     steps = {clip.info.step for clip in clips if isinstance(clip, FileClip)}
-    listed = [np.diff(clip.numbers) for clip in clips if isinstance(clip, ListedClip)]
+    apart = [np.diff(clip.numbers) for clip in clips if isinstance(clip, ListedClip)]
     step = 0
-    if steps and not stated and any(map(len, listed)):
-        steps.add(step := most_frequent(np.concatenate(listed)))
+    if steps and not stated and any(map(len, apart)):
+        steps.add(step := most_frequent(np.concatenate(apart)))
     if len(steps) < 2:
         return clips
     common = math.lcm(*steps)

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import framewin as framewin_package
-from framewin import SourceError, __version__, convert
+from framewin import FrameWindowDataset, SourceError, __version__, convert
 from framewin.cli import app
 from tests.conftest import MakeClips, make_frame, write_frames
 from tests.helpers.command import FRAMEWIN, framewin, rows
@@ -112,7 +112,7 @@ def test_names_cannot_command_the_terminal(
         ),
         (["convert", "{tmp}", "{tmp}/c.h5", "--chunk-frames", "0"], 2, "must be >= 1, got 0"),
         (["info", "{tmp}/none.zarr"], 1, "framewin: {tmp}/none.zarr does not exist; expected a"),
-        (["convert", "{tmp}", "{tmp}/c.h5", "--fit", "pad"], 2, "nothing to fit, got --fit 'pad'"),
+        (["convert", "{tmp}", "{tmp}/c.h5", "--fit", "pad"], 2, "nothing to fit, got --fit pad"),
         (["show", "{tmp}", "--out", "{tmp}/a.png", "--lead-gap", "1"], 2, "no option of a window"),
         (["nonsense"], 2, "No such command 'nonsense'"),
     ],
@@ -292,3 +292,14 @@ def test_a_stopped_command_says_so(make_store: MakeClips, monkeypatch: pytest.Mo
     result = CliRunner().invoke(app, ["verify", str(store)])
     assert result.exit_code == 143
     assert result.stderr == "framewin: stopped; repeat the command to begin anew\n"
+
+
+def test_missing_chunks_are_of_arrays_that_others_wrote(make_store: MakeClips) -> None:
+    """A store of framewin lacks none, so the option would change nothing."""
+    store = make_store({"a": range(12)})
+    message = f"{store} is a store of framewin; leave"
+    done = framewin("info", store, "--allow-missing-chunks")
+    assert done.returncode == 2
+    assert f"{message} --allow-missing-chunks out" in done.stderr
+    with pytest.raises(ValueError, match=re.escape(f"{message} allow_missing_chunks out")):
+        FrameWindowDataset(store, input_frames=1, predict_frames=1, allow_missing_chunks=True)

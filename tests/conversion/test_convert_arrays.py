@@ -330,6 +330,16 @@ def test_a_store_that_does_not_say_what_its_channels_are(
         convert(tmp_path / "old.h5", tmp_path / "laid.zarr", background=(0, 0, 0))
 
 
+def test_zarr_folders_of_a_frame_each(tmp_path: Path) -> None:
+    """Regression: each became a clip without a window."""
+    for number in range(3):
+        path = tmp_path / "in" / f"t00{number}.zarr"
+        zarr.create_group(path).create_array("data", data=values((1, H, W), "uint8"))
+    message = f"{tmp_path / 'in'} holds 3 Zarr folders of a single frame each, such as t000.zarr"
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(tmp_path / "in", tmp_path / "clips.zarr")
+
+
 def test_comparing_with_another_source(make_clips: MakeClips, tmp_path: Path) -> None:
     """One of other clips, or of other frames: a line, no more."""
     source = make_clips({"a": range(3)})

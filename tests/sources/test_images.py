@@ -558,6 +558,35 @@ def test_stacks_and_single_pages(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "again.zarr")
 
 
+@pytest.mark.parametrize("suffix", ["tif", "gif"])
+def test_a_stack_before_single_frames(tmp_path: Path, suffix: str) -> None:
+    """Regression: each single frame became a clip of its own, without a window and a word."""
+    (tmp_path / "in").mkdir()
+    pages = [Image.fromarray(page) for page in picture(shape=(6, 20, 28))]
+    stack = tmp_path / "in" / f"0.{suffix}"
+    pages[0].save(stack, save_all=True, append_images=pages[1:3])
+    for number, page in enumerate(pages[3:], start=1):
+        page.save(tmp_path / "in" / f"{number}.{suffix}")
+    message = (
+        f"{tmp_path / 'in'} holds 3 files of a single frame, such as 1.{suffix}, beside "
+        f"0.{suffix} of several; choose one kind by include= or exclude="
+    )
+    if suffix == "gif":  # of which each is looked at, so the others are frames
+        report = convert(tmp_path / "in", tmp_path / "both.zarr")
+        assert (report.clips, report.frames) == (2, 6)
+        return
+    with pytest.raises(SourceError, match=re.escape(message)):
+        convert(tmp_path / "in", tmp_path / "clips.zarr")
+    convert(tmp_path / "in", tmp_path / "clips.zarr", exclude=stack.name)
+    clips = open_store(tmp_path / "clips.zarr").meta.clips
+    assert (clips.names, clips.num_frames) == (("in",), 3)
+    for number in (2, 3):
+        (tmp_path / "in" / f"{number}.{suffix}").unlink()
+    # A stack among stacks may have a single page.
+    report = convert(tmp_path / "in", tmp_path / "stacks.zarr")
+    assert (report.clips, report.frames) == (2, 4)
+
+
 def test_stacks_beside_folders_of_their_names(tmp_path: Path) -> None:
     """Clip names stay unique."""
     pages = picture(shape=(3, 20, 28))
