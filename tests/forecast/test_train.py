@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -317,18 +317,45 @@ def test_how_long_steps_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert lines[-1].startswith("to wait less, try --read-ahead 16 if the frames are not in ")
 
 
-def _slowly(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    time.sleep(0.05)
-    return window
-
-
 def test_slow_batches_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps wait longer for windows that are augmented slowly."""
-    store = moving_store(tmp_path, clips=5)
-    usual, _ = trained(store, tmp_path / "usual", epochs=3)
-    monkeypatch.setattr("framewin.forecast.fitting.Augment", lambda **options: _slowly)
-    slow, _ = trained(store, tmp_path / "slow", epochs=3, augment="flip")
-    assert 0 < usual.data_wait < slow.data_wait < 1
+    """Of epochs of six steps of 1 s: windows are augmented in 1 s each, while a step waits."""
+    from framewin.forecast.fitting import Fit
+
+    clock, store, make = Clock(), moving_store(tmp_path, clips=5), Fit._train_batches
+    waiting, asked = threading.Condition(), [False]
+
+    def slowly(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        with waiting:
+            assert waiting.wait_for(lambda: asked[0], timeout=60)
+            clock.now += 1
+        return window
+
+    def ask(whether: bool) -> None:
+        with waiting:
+            asked[0] = whether
+            waiting.notify_all()
+
+    def batches(fit: Fit, epoch: int, step: int) -> Iterator[object]:
+        ask(True)
+        try:
+            for batch in make(fit, epoch, step):
+                ask(False)
+                yield batch
+                ask(True)
+        finally:
+            ask(True)
+
+    def step(*batch: object) -> float:
+        clock.now += 1
+        return 0.5
+
+    monkeypatch.setattr("framewin.forecast.fitting.time", clock)
+    monkeypatch.setattr(Fit, "_train_batches", batches)
+    monkeypatch.setattr(Fit, "_make_step", lambda fit: step)
+    monkeypatch.setattr("framewin.forecast.fitting.Augment", lambda **options: slowly)
+    slow, _ = trained(store, tmp_path / "slow", epochs=4, augment="flip")
+    # Fourteen steps are timed: 56 windows, but for the few batches that were ready before.
+    assert 0.5 < slow.data_wait < 1
 
 
 def test_what_to_try_against_waiting(tmp_path: Path) -> None:
