@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +117,16 @@ def server(
             monkeypatch.setenv(name, value)
         found.make_bucket()
         yield found
+
+
+@pytest.fixture(params=["UTC0", "IST-5:30", "EST5EDT,M3.2.0,M11.1.0"])
+def local_zone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """This process is at Greenwich, in India and in New York in turn: the zone must not matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def make_frame(

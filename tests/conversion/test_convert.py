@@ -25,7 +25,8 @@ from framewin import (
 )
 from framewin.conversion.plan import check_formats, plan_conversion
 from framewin.conversion.run import run
-from framewin.schema import FrameFormat, Gap
+from framewin.forecast import predict
+from framewin.schema import FrameFormat, Gap, shown_number
 from framewin.stores import open_store
 from tests.conftest import MakeClips, make_frame, write_frames
 
@@ -327,6 +328,20 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
     command = [sys.executable, "-c", measure, tmp_path / "clip", tmp_path / "clips.zarr"]
     grown = int(subprocess.run(command, check=True, capture_output=True).stdout)
     assert 0 < grown < 80e6
+
+
+@pytest.mark.usefixtures("local_zone")
+def test_times_are_kept_and_shown_as_utc(make_store: MakeClips) -> None:
+    """In stores, labels, gaps, and names of forecasts, wherever the computer is."""
+    options = {"frame_regex": r"(?P<time>\d{8}T\d{4})", "time_format": "%Y%m%dT%H%M"}
+    store = make_store({"a": [0, 1, 2, 4, 5]}, pattern="20260308T020{}.png", converted=options)
+    clips = open_store(store).meta.clips
+    assert (clips.time_unit, int(clips.first_numbers[0])) == ("s", 1772935200)
+    [gap] = clips.gaps()
+    assert shown_number(gap.after, "s") == "2026-03-08T02:04:00"
+    ds = FrameWindowDataset(store, input_frames=1, predict_frames=1)
+    assert ds.show(0).labels == ("03-08T02:00:00", "03-08T02:01:00")
+    assert predict._file_name(gap.before, "s") == "20260308T020200.png"
 
 
 def test_workers_must_be_positive(make_clips: MakeClips, tmp_path: Path) -> None:

@@ -198,6 +198,25 @@ def test_names_by_regular_expression(
     assert stated_steps(list_rule, unit) == (step, 0)
 
 
+@pytest.mark.usefixtures("local_zone")
+def test_times_are_read_as_utc(tmp_path: Path) -> None:
+    """Wherever the computer is, also in the hours that its clock leaves out or shows twice."""
+    iso, compact = "(?P<time>.+)[.]png", ("(?P<time>[0-9]+)", "%Y%m%d%H%M")
+    stamped = ("(?P<time>.+)[.]png", "%Y-%m-%dT%H%M%S%z")
+    for number, (names, rule, seconds) in enumerate((
+        (["2026-03-08T01:30", "2026-03-08T02:30", "2026-03-08T03:30"], (iso, None),
+         [1772933400, 1772937000, 1772940600]),
+        (["202611010030", "202611010130", "202611010230"], compact,
+         [1793493000, 1793496600, 1793500200]),
+        (["2026-01-01T0000+05:30", "2026-01-01T00:00Z", "2025-12-31T20:00-05:00"], (iso, None),
+         [1767205800, 1767225600, 1767229200]),
+        (["2026-01-01T000000+0530", "2026-01-01T000000Z"], stamped, [1767205800, 1767225600]),
+    )):  # fmt: skip
+        source = touch(tmp_path / f"{number}", *(f"{name}.png" for name in names))
+        [(found, numbers)] = listed(source, regex=rule[0], time_format=rule[1]).values()
+        assert (found, numbers) == ([f"{name}.png" for name in names], seconds)
+
+
 def test_clips_by_regular_expression(tmp_path: Path) -> None:
     """The group `clip` gathers frames from any folder."""
     source = touch(tmp_path, "mon/left_1.png", "tue/left_2.png", "tue/right_1.png")
