@@ -10,6 +10,7 @@ import pytest
 from framewin.scaling import Scaling, make_scaling
 from framewin.schema import FRAME_DTYPES
 from framewin.windows.statistics import ChannelStatistics
+from tests.conftest import import_or_skip
 
 STATISTICS = ChannelStatistics((10.0, 20.0), (2.0, 0.0), (0.0, 20.0), (30.0, 20.0), 4)
 
@@ -60,15 +61,42 @@ def test_wide_values_keep_their_last_digit(stored: str, base: int, result: str) 
 
 @pytest.mark.parametrize("stored", ["uint8", "uint16", "int8", "int16", "float16", "float32"])
 def test_others_are_computed_in_float32(stored: str) -> None:
-    """A third is float32's, for whatever dtype it is wanted in."""
-    scaled = scaling_of((0, 3), stored)(np.array([[1, 2]], stored))
+    """Each step, as on the GPU: float64 would give another last digit."""
+    scaled = scaling_of((0.1, 0.3), stored)(np.array([[1, 2], [3, 4]], stored))
+    mean, deviation = np.float32(0.1), np.float32(0.3)
+    expected = [[(np.float32(v) - mean) / deviation for v in row] for row in ((1, 2), (3, 4))]
     assert scaled.dtype == np.float32
-    assert scaled.tolist() == (np.float32([[1, 2]]) / np.float32(3)).tolist()
+    assert scaled.tolist() == expected
+    assert scaled.tolist() != np.float32((np.array([[1, 2], [3, 4]]) - 0.1) / 0.3).tolist()
+
+
+def test_channels_have_their_own_numbers() -> None:
+    """A mean of 0 or a deviation near 1 of one channel does not stop the other's."""
+    frames = np.array([[8, 8]], "float64")
+    assert scaling_of(((0, 6), 1), "float64")(frames).tolist() == [[8, 2]]
+    assert scaling_of((0, (1, 4)), "float64")(frames).tolist() == [[8, 2]]
+    assert scaling_of((0, 1.01), "float64")(frames * 1.01).tolist() == [[8, 8]]
+
+
+def test_bfloat16_has_its_own_type() -> None:
+    """numpy's is that of ml_dtypes: seven bits after the point."""
+    kind = import_or_skip("ml_dtypes").bfloat16
+    scaled = scaling_of(None, dtype="bfloat16")(np.array([[1, 255], [128, 129]], np.uint8))
+    assert scaled.dtype == kind
+    assert scaled.astype(float).tolist() == [[1, 255], [128, 129]]
+    third = scaling_of((0, 3), dtype="bfloat16")(np.array([[1, 2]], np.uint8))
+    assert third.astype(float).tolist() == [[171 / 512, 171 / 256]]
+
+
+def test_forecasts_keep_all_their_digits() -> None:
+    """A float64 forecast becomes the integer it is, which no float32 is."""
+    plain = Scaling((0.0,), (1.0,), "float32", "int32")
+    assert plain.invert(np.array([[2.0**24 + 1]])).tolist() == [[2**24 + 1]]
 
 
 def test_integers_are_rounded_half_up() -> None:
     """Not to even, and below 0 towards it."""
-    values = np.array([[-1.5, -0.5], [0.5, 1.5], [2.5, 2.49]])
+    values = np.array([[-1.5, -0.5], [0.5, 1.5], [2.5, 2.499]])
     plain = Scaling((0.0,), (1.0,), "float32", "int16")
     assert plain.invert(values).tolist() == [[-1, 0], [1, 2], [3, 2]]
     assert plain.invert(np.array([[-9e9, 9e9]])).tolist() == [[-32768, 32767]]
@@ -97,6 +125,8 @@ def test_nothing_asked_is_nothing_done() -> None:
         ((1, 0), None, "the standard deviation must be above 0, got (0.0,)"),
         ((1, -2), None, "the standard deviation must be above 0, got (-2.0,)"),
         ((1, np.inf), None, "the standard deviation must be above 0, got (inf,)"),
+        ((1, (2, np.inf)), None, "the standard deviation must be above 0, got (2.0, inf)"),
+        (np.ones(2), None, "normalize must be None, 'unit', 'standard' or (mean, std), got array"),
         ((1, np.nan), None, "the standard deviation must be above 0, got (nan,)"),
         ((1, (2, 0)), None, "the standard deviation must be above 0, got (2.0, 0.0)"),
         (((1, -np.inf), 1), None, "the mean must be finite, got (1.0, -inf)"),

@@ -59,7 +59,8 @@ class BlockStatistics:
         other, other_total = left
         previous, following = (frame, other) if before else (other, frame)
         try:
-            motion = frame_motions(previous, following, self._meta.nodata, sums=total + other_total)
+            sums = total, other_total
+            motion = frame_motions(previous, following, self._meta.nodata, sums=sums)
         except BaseException:
             # The block is tried again, and must find the other frame then.
             self._left[row, not before] = left

@@ -69,7 +69,7 @@ class FrameStatistics:
         self.mean[first_row:end] = totals.means()
         self.nodata[first_row:end] = totals.missing / totals.width
         self.motion[first_row + 1 : end] = frame_motions(
-            frames[:-1], frames[1:], nodata, sums=sums[:-1] + sums[1:]
+            frames[:-1], frames[1:], nodata, sums=(sums[:-1], sums[1:])
         )
         return sums
 
@@ -153,7 +153,11 @@ def missing_values(frames: np.ndarray, nodata: float | None) -> np.ndarray | Non
 
 
 def frame_motions(
-    before: np.ndarray, after: np.ndarray, nodata: float | None, *, sums: np.ndarray | None = None
+    before: np.ndarray,
+    after: np.ndarray,
+    nodata: float | None,
+    *,
+    sums: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Float64Array:
     """Mean absolute difference of frames and those before them, where both have data: (n,).
 
@@ -163,7 +167,7 @@ def frame_motions(
         before: (n, H, W, C), C-contiguous.
         after: The same.
         nodata: Value that stands for no data.
-        sums: Of the values of both together, (n,), where known; it saves work.
+        sums: Of the values of each, (n,), where known; they save work.
     """
     totals = _Totals(after)
     if sums is not None and nodata is None and after.dtype.kind != "f":
@@ -171,7 +175,7 @@ def frame_motions(
         for rows, columns in _tiles(after):
             old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]
             totals.add(rows, np.minimum(old, new, out=_memory(old, 0)), None)
-        totals.sums = sums - 2 * totals.sums
+        totals.sums = sums[0] + sums[1] - 2 * totals.sums
         return totals.means()
     for rows, columns in _tiles(after):
         old, new = _flat(before)[rows, columns], _flat(after)[rows, columns]

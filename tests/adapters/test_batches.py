@@ -161,6 +161,36 @@ def test_noise_on_inputs_only_leaves_every_target(ds: FrameWindowDataset) -> Non
         assert (found[0] != inputs).any(axis=(2, 3, 4)).all()
 
 
+def test_defaults_are_one_epoch_in_order(ds: FrameWindowDataset) -> None:
+    """As stored, the shorter last batch too, numbered from either end and no further."""
+    batches = ds.to_batches(batch_size=4)
+    expected = [ds.batch(range(i, min(i + 4, len(ds)))) for i in range(0, len(ds), 4)]
+    assert len(ds) % 4
+    assert equal(batches, expected)
+    assert all(part.dtype == np.uint8 for part in arrays(batches[0]))
+    assert equal([batches[number - len(expected)] for number in range(len(expected))], expected)
+    for number in (len(expected), -len(expected) - 1):
+        message = f"batch {number} is out of range, there are {len(expected)}"
+        with pytest.raises(IndexError, match=message):
+            batches[number]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"input_name": "pictures"}, ["pictures"]),
+        ({"input_name": "pictures", "lanes": True}, ["pictures", "resets"]),
+        ({"lanes": True}, ["frames", "resets"]),
+    ],
+)
+def test_inputs_are_named(store: Path, options: dict, names: list[str]) -> None:
+    """By the given name, or `frames` beside the mask of lanes."""
+    ds = FrameWindowDataset(store, **SHAPE, window_stride=3)
+    inputs, targets = ds.to_batches(batch_size=2, **options)[0]
+    assert list(inputs) == names
+    assert (inputs[names[0]].shape, targets.shape) == ((2, 3, 4, 6, 1), (2, 2, 4, 6, 1))
+
+
 def test_numpy_batches_resume(ds: FrameWindowDataset) -> None:
     """From any number of steps on, the rest of the same sequence."""
     whole = ds.to_batches(batch_size=7, shuffle=True, epochs=3)
@@ -395,6 +425,7 @@ def test_weights_come_third_everywhere(store: Path) -> None:
         ({"shard": 3}, "shard must be (index, count) with 0 <= index < count, got 3"),
         ({"shard": (0.0, 2)}, "shard must be (index, count) with 0 <= index < count, got (0.0"),
         ({"input_name": "resets"}, "input_name must be a name other than 'resets', got 'resets'"),
+        ({"input_name": 5}, "input_name must be a name other than 'resets', got 5"),
         ({"input_name": ""}, "input_name must be a name other than 'resets', got ''"),
     ],
 )

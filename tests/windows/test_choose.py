@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, convert
+from framewin.windows.choose import weighed
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.statistics import ChannelSums, FrameStatistics
 from tests.conftest import MakeClips, make_frame, write_frames
@@ -46,6 +47,52 @@ def test_columns_are_what_their_frames_say(store: Path) -> None:
     assert not table["nodata"].any()
 
 
+@pytest.fixture
+def holed(tmp_path: Path) -> Path:
+    """Six frames of 1x2 pixels, of which 9 is no data: the second and third have none."""
+    pixels = [(10, 10), (9, 9), (9, 9), (40, 40), (9, 20), (7, 7)]
+    frames = {f"{i}.png": np.array(p, np.uint8).reshape(1, 2, 1) for i, p in enumerate(pixels)}
+    write_frames(tmp_path / "frames" / "a", frames)
+    convert(tmp_path / "frames", tmp_path / "holed.zarr", nodata=9)
+    return tmp_path / "holed.zarr"
+
+
+def test_frames_without_data_are_left_out_of_columns(holed: Path) -> None:
+    """Means of the frames that have some, NaN where none has: by hand."""
+    table = open_dataset(holed, input_frames=1, predict_frames=1).table
+    nan = np.nan
+    assert table["mean"] == pytest.approx([10, nan, 40, 30, 13.5], nan_ok=True)
+    assert table["motion"] == pytest.approx([nan, nan, nan, 20, 13], nan_ok=True)
+    assert table["nodata"].tolist() == [0.5, 1, 0.5, 0.25, 0.25]
+    wide = open_dataset(holed, input_frames=2, predict_frames=2).table
+    assert wide["mean"] == pytest.approx([25, 30, 67 / 3])
+    assert wide["motion"] == pytest.approx([nan, 20, 16.5], nan_ok=True)
+    kept = open_dataset(holed, input_frames=1, predict_frames=1, where="motion < 99")
+    assert [kept.window(w).input_frame_numbers for w in range(len(kept))] == [(3,), (4,)]
+
+
+def test_weights_are_float64(holed: Path) -> None:
+    """As numbers were given, one for all windows or one for each."""
+    for weights, expected in (
+        ("0.1", [0.1] * 5),
+        ("nodata + 0.1", [0.6, 1.1, 0.6, 0.35, 0.35]),
+        (lambda t: np.arange(5), [0.0, 1.0, 2.0, 3.0, 4.0]),
+    ):
+        table = open_dataset(holed, input_frames=1, predict_frames=1).table
+        found = weighed(weights, table)
+        assert (found.dtype, found.tolist()) == (np.float64, expected)
+
+
+def test_the_table_has_these_columns(store: Path) -> None:
+    """A mapping of five names; another is a KeyError."""
+    table = open_dataset(store).table
+    assert list(table) == ["clip", "frame_number", "mean", "motion", "nodata"]
+    assert len(table) == 5
+    assert "speed" not in table
+    with pytest.raises(KeyError, match="speed"):
+        table["speed"]
+
+
 @pytest.mark.parametrize(
     ("where", "keep"),
     [
@@ -55,6 +102,9 @@ def test_columns_are_what_their_frames_say(store: Path) -> None:
         ("motion / 2 >= 3.6 or frame_number == 0", lambda t: (t["motion"] / 2 >= 3.6)
          | (t["frame_number"] == 0)),
         ("mean * -1 < -2 * 30 - 1", lambda t: t["mean"] > 61),
+        ("  60 < mean ", lambda t: t["mean"] > 60),
+        ("10 - frame_number > 4 and frame_number != 2", lambda t: (t["frame_number"] < 6)
+         & (t["frame_number"] != 2)),
         (lambda t: t["mean"] > 60, lambda t: t["mean"] > 60),
     ],
 )  # fmt: skip
@@ -186,6 +236,34 @@ def test_frame_statistics_are_plain_numpy(dtype: str, nodata: float | None, bloc
     assert result.std == pytest.approx(np.nanstd(values, axis=(0, 1, 2)))
     assert result.min == tuple(np.nanmin(values, axis=(0, 1, 2)))
     assert result.max == tuple(np.nanmax(values, axis=(0, 1, 2)))
+
+
+def test_channels_and_blocks_are_counted_apart() -> None:
+    """One channel without data in a block, large values that float32 would round, all frames."""
+    base = 4_000_000_001
+    first = np.array([[9, base], [9, base + 1]], np.uint32).reshape(2, 1, 1, 2)
+    second = np.array([[5, base + 2], [7, 9], [3, 9]], np.uint32).reshape(3, 1, 1, 2)
+    sums = ChannelSums(2)
+    for block in (first, second):
+        sums.add(block, nodata=9)
+    found = sums.result()
+    assert found.frames == 5
+    assert found.mean == pytest.approx((5, base + 1), rel=1e-15)
+    assert found.std == pytest.approx(((8 / 3) ** 0.5, (2 / 3) ** 0.5), rel=1e-6)
+    assert (found.min, found.max) == ((3, base), (7, base + 2))
+    missing = ChannelSums(3)
+    missing.add(np.array([1, 9, 9], np.uint8).reshape(1, 1, 1, 3), nodata=9)
+    with pytest.raises(ValueError, match="channel 1 has no data in any frame, so no statistics"):
+        missing.result()
+
+
+def test_differences_beyond_floats_are_infinite() -> None:
+    """No warning: the least and the greatest float64 are infinitely far apart."""
+    frames = np.array([-1.7e308, 1.7e308, 1.7e308]).reshape(3, 1, 1, 1)
+    found = FrameStatistics.empty(3)
+    found.put(0, frames.repeat(2, axis=2), previous=None, nodata=None)
+    assert found.mean.tolist() == [-np.inf, np.inf, np.inf]
+    assert found.motion.tolist()[1:] == [np.inf, 0]
 
 
 def test_statistics_need_data() -> None:

@@ -57,6 +57,67 @@ def test_orders_stay_as_they_are() -> None:
     assert large.tolist() == [451423642020, 550897208621]
 
 
+@pytest.mark.parametrize(
+    ("num_windows", "expected"),
+    [
+        (1, [0]),
+        (2, [0, 1]),
+        (3, [2, 1, 0]),
+        (5, [2, 1, 4, 3, 0]),
+        (9, [2, 6, 5, 3, 0, 4, 1, 8, 7]),
+        (17, [2, 10, 13, 3, 0, 4, 1, 14, 11, 6, 9, 7, 15, 5, 16, 8, 12]),
+    ],
+)
+def test_orders_of_few_windows_stay_as_they_are(num_windows: int, expected: list[int]) -> None:
+    """Pinned around powers of two, where the cipher is given one more."""
+    found = EpochOrder(num_windows, seed=3).windows(1, np.arange(num_windows))
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("num_windows", "expected"),
+    [
+        (256, [121, 125, 72]),
+        (65536, [30018, 58461, 8250]),
+        (65537, [48083, 13836, 276]),
+        (65538, [48083, 13836, 61786]),
+        (262145, [245573, 213326, 4507]),
+        (2**32 + 1, [4181217040, 2991884594, 3566033602]),
+    ],
+)
+def test_orders_of_many_windows_stay_as_they_are(num_windows: int, expected: list[int]) -> None:
+    """Pinned at the first two places and the last."""
+    places = np.array([0, 1, num_windows - 1])
+    assert EpochOrder(num_windows, seed=3).windows(2, places).tolist() == expected
+
+
+def test_the_cipher_is_simon() -> None:
+    """The paper's test vector of Simon64/96, with the halves of a block in the other order."""
+    keys = order._round_keys((0x03020100, 0x0B0A0908, 0x13121110), 32, 42)
+    block = np.array([0x6E696C63_6F722067], np.uint64)
+    assert order._encipher(block, keys, 32).tolist() == [0x111A8FC8_5CA2E27F]
+
+
+def test_seeds_are_mixed_by_splitmix64() -> None:
+    """The published first outputs for the seed 0, upper halves."""
+    outputs = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)
+    assert order.seed_key(0) == tuple(output >> 32 for output in outputs)
+
+
+def test_integers_are_integers() -> None:
+    """From the minimum on, of numpy too; no bool, no float, no text."""
+    assert order.as_integer("count", 3, 3) == 3
+    assert type(order.as_integer("count", np.uint8(4), 3)) is int
+    with pytest.raises(ValueError, match=r"^count must be >= 3, got 2$"):
+        order.as_integer("count", 2, 3)
+    for wrong in (True, 4.0, "4", None, np.bool_(True)):
+        with pytest.raises(TypeError, match=r"^count must be an integer, got "):
+            order.as_integer("count", wrong, 0)
+    for wrong in (1.5, "0", None, False):
+        with pytest.raises(TypeError, match=r"^seed must be an integer, got "):
+            order.seed_key(wrong)
+
+
 PINNED = [1, 2, 16, 5, 0, 8, 4, 9, 19, 11, 15, 6, 10, 13, 17, 14, 3, 12, 7, 18]
 
 

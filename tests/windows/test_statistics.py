@@ -113,6 +113,21 @@ def test_sums_hold_every_value(dtype: str, shape: tuple, with_nodata: bool, seed
         assert np.allclose(motions, np.nanmean(steps, axis=1), rtol=1e-9)
 
 
+def test_infinite_frames_are_converted_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the sums of -inf and inf frames were added, in a block and between two."""
+    values = np.array([-np.inf, np.inf, 1, 3, np.inf, -np.inf], "float32")
+    np.save(tmp_path / "clip.npy", np.broadcast_to(values.reshape(6, 1, 1, 1), (6, 2, 2, 1)))
+    for name, block_bytes in (("whole", 2**20), ("parts", 1)):
+        monkeypatch.setattr("framewin.conversion.run.BLOCK_BYTES", block_bytes)
+        store = tmp_path / f"{name}.zarr"
+        convert(tmp_path / "clip.npy", store, chunk_frames=1, statistics=True)
+        found = open_store(store).statistics()
+        assert found["mean"].tolist() == values.tolist()
+        assert found["motion"].tolist()[1:] == [np.inf, np.inf, 2, np.inf, np.inf]
+
+
 def test_a_block_that_is_tried_again_loses_nothing(
     make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
