@@ -127,6 +127,10 @@ def test_a_coloured_background_of_gray_frames() -> None:
         FrameFormatError, match=r"a\.png is gray, the background \(1, 2, 3\) is not; try"
     ):
         changed([[[9, 0]]], background=(1, 2, 3))
+    with pytest.raises(
+        FrameFormatError, match=r"the background \(1, 1, 3\) is not; try mode='rgb'"
+    ):
+        changed([[[9, 0]]], background=(1, 1, 3))
     assert changed([[[9, 0]]], background=(1, 2, 3), mode="rgb")[0].tolist() == [[1, 2, 3]]
     assert changed([[[9, 0]]], background=(1, 2, 3), mode="gray")[0].tolist() == [[2]]
 

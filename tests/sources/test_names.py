@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from framewin.errors import SourceError
@@ -267,3 +268,137 @@ def test_suffixes_are_not_numbers() -> None:
     assert without_number(["a.mp4", "1.png", ".mp4", "a.1", "b.jp2", ".7"]) == ["a.mp4", "b.jp2"]
     assert streams("a.1", "a.02") == {"": [1, 2]}
     assert streams("a1.jp2", "a3.jp2") == {"": [1, 3]}
+
+
+NEGATIVE = (
+    "look like negative numbers; try frame_regex='(?P<frame>-?[0-9]+(?:[.,][0-9]+)?)[^0-9]*$'"
+)
+DECIMAL = "whose order is in doubt; try frame_regex='(?P<frame>[0-9]+(?:[.,][0-9]+)?)'"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["-3.png", "-2.png", "-1.png"], f"in/-2.png and -3.png {NEGATIVE}"),
+        (["x_-3.png"], f"in/x_-3.png {NEGATIVE}"),
+        (["x(-3).png"], f"in/x(-3).png {NEGATIVE}"),
+        (["\N{MINUS SIGN}3.png"], f"in/\N{MINUS SIGN}3.png {NEGATIVE}"),
+        (["x-1.png", "x-2.png", "x1.png"], f"in/x1.png and x-1.png {NEGATIVE}"),
+        (["x-0.5.png", "x0.5.png"], f"in/x0.5.png and x-0.5.png {NEGATIVE}"),
+        (["x=-0,5.png", "x=-1,5.png"], f"in/x=-0,5.png {NEGATIVE}"),
+        (
+            ["1.125.png", "1.5.png", "1.25.png"],
+            "in/1.5.png and 1.125.png look like decimal numbers of",
+        ),
+        (["f1,125s.png", "f1,5s.png"], f"look like decimal numbers of different length, {DECIMAL}"),
+        (["0.5.png", "1.5.png"], f"in/0.5.png and 1.5.png look like decimal numbers {DECIMAL}"),
+        (
+            ["0.1.png", "0.2.png", "1.1.png", "2.1.png", "3.1.png", "4.1.png"],
+            "and 2 more look like",
+        ),
+    ],
+)
+def test_signs_and_decimals_are_in_doubt(names: list[str], message: str) -> None:
+    """Two of the files are named, in natural order, and an expression for each meaning."""
+    text = doubt(*names)
+    assert message in text
+    if "negative" in message:
+        assert text.endswith(
+            "or, where the dash is no sign, frame_regex='(?P<frame>[0-9]+)[^0-9]*$'"
+        )
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["frame-3.png", "frame-2.png"], {"": [2, 3]}),
+        (["x1-3.png", "x1-2.png"], {"": [2, 3]}),
+        (["1.25.png", "1.50.png"], {"": [25, 50]}),
+        (["a1.5.png", "b2.5.png"], {"a1": [5], "b2": [5]}),
+        (["a1.5x.png", "a2.5y.png"], {"a1_x": [5], "a2_y": [5]}),
+        (["v1.5_7.png", "v1.5_12.png"], {"": [7, 12]}),
+    ],
+)
+def test_dashes_and_dots_that_are_none(names: list[str], found: dict[str, list[int]]) -> None:
+    """A dash after a letter, and decimals of one length and one whole part."""
+    assert streams(*names) == found
+
+
+def grid(form: str, *counts: int) -> list[str]:
+    """Names of all combinations of numbers from 0."""
+    return [f"{form.format(*place)}.png" for place in np.ndindex(*counts)]
+
+
+@pytest.mark.parametrize(
+    ("names", "frame"),
+    [
+        (grid("{:02d}_{:02d}", 17, 16), ""),
+        (grid("t{:02d}_{:02d}", 18, 17), "t"),
+        (grid("x{}_c{}", 2, 2), "x"),
+        (grid("x{}_c{}", 2, 9), "x"),
+        (grid("s{}_t{}_c{}", 3, 2, 2), "s[0-9]+_t"),
+        (grid("s{}_t{}_x{}", 2, 2, 3), "s[0-9]+_t"),
+        (grid("a{}_b{}_c{}", 2, 3, 2), "a[0-9]+_b"),
+        (grid("a{}_b{}_c{}", 3, 2, 2), "a"),
+        (grid("T{}-Ch_{}", 2, 2), "T"),
+    ],
+)
+def test_a_channel_may_be_last(names: list[str], frame: str) -> None:
+    """The time is then suggested to be the number whose text says so, or that has most values."""
+    text = doubt(*names)
+    assert "the last number may be a channel or plane, not the time; try " in text
+    begin = re.escape(frame).replace(re.escape("[0-9]+"), "[0-9]+")
+    assert f"try frame_regex='(?:^|/){begin}(?P<frame>[0-9]+)[-_. ]*(?P<clip>[^/]+)[.]', or" in text
+    [first, *_] = names
+    assert text.startswith(f"in/{first} and ")
+
+
+@pytest.mark.parametrize(
+    ("names", "clips", "frames"),
+    [
+        (grid("{:02d}_{:02d}", 18, 17), 18, 17),
+        (grid("{:02d}_{:02d}", 16, 16), 16, 16),
+        (grid("cam{}_f{}", 9, 2), 9, 2),
+        (grid("c{}_t{}", 2, 2), 2, 2),
+        (grid("c3_x2_{}", 5), 1, 5),
+    ],
+)
+def test_no_channel_is_last(names: list[str], clips: int, frames: int) -> None:
+    """More values than channels have, or as many as clips, or a text that means time."""
+    assert list(streams(*names).values()) == [list(range(frames))] * clips
+
+
+def test_two_files_of_one_number() -> None:
+    """Both are named, sorted, in any order and among others."""
+    names = ["f4.png", "f3.png", "f04.png", "f2.png", "f5.png"]
+    for given in (names, names[::-1]):
+        assert doubt(*given).startswith("in/f04.png and f4.png both have frame number 4; rename or")
+    with pytest.raises(SourceError, match=r"^b1\.tif and c1\.png both have frame number 1; rename"):
+        streams_by_regex(["c1.png", "b1.tif", "a2.png"], "", NameRule("(?P<frame>[0-9])"), str)
+    assert "accents" not in doubt(*names)
+
+
+def test_names_without_a_number() -> None:
+    """The first three are named, and how many more there are."""
+    assert doubt("b.png", "a.png", "1.png").startswith("in/a.png and b.png have no number in their")
+    assert doubt("a.png").startswith("in/a.png has no number in its name; expected one that gives")
+    text = doubt(*(f"{letter}.png" for letter in "edcba"))
+    assert text.startswith("in/a.png and b.png and c.png and 2 more have no number in their name")
+
+
+def test_a_rule_that_does_not_match_all_names() -> None:
+    """Those that it misses are named; clips are told apart by their group, in natural order."""
+    names = ["cam10_1.png", "cam2_1.png", "cam2_0.png", "_7.png"]
+    rule = NameRule("(?P<clip>cam[0-9]+)?_(?P<frame>[0-9]+)")
+    found = streams_by_regex(names, "x/", rule, str)
+    assert [(s.name, s.file_names, s.numbers.tolist()) for s in found] == [
+        ("", ["_7.png"], [7]),
+        ("cam2", ["cam2_0.png", "cam2_1.png"], [0, 1]),
+        ("cam10", ["cam10_1.png"], [1]),
+    ]
+    with pytest.raises(
+        SourceError, match=r"^cam2_0\.png and cam2_1\.png: no match of frame_regex="
+    ):
+        streams_by_regex(names, "x/", NameRule("(x/_|0_)(?P<frame>[0-9]+)"), str)
+    [stream] = streams_by_regex(["3.png"], "day7/", NameRule("day(?P<frame>[0-9]+)/3"), str)
+    assert stream.numbers.tolist() == [7]
