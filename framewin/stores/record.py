@@ -245,9 +245,9 @@ def _read_checked(path: Location) -> tuple[int, int, int, bytes] | None:
     where they are not what was written."""
     size = size_of(path)
     end = read_place(ChunkPlace(path, max(0, size - _END.size), _END.size))
-    checksum, text_bytes, number_bytes, begin, magic = (
-        _END.unpack(end) if len(end) == _END.size else (0, 0, 0, 0, b"")
-    )
+    if len(end) != _END.size:
+        return None
+    checksum, text_bytes, number_bytes, begin, magic = _END.unpack(end)
     first = size - _END.size - number_bytes - text_bytes
     if magic != _MAGIC or not 0 <= begin <= first:
         return None
