@@ -140,8 +140,7 @@ class BatchSchedule:
         The windows themselves; where they are drawn with replacement, their places in the order
         of the epoch, so that a window that is drawn twice is augmented in two ways.
         """
-        drawn_again = bool(self.shuffle) and self.draws is not None
-        return self.positions(step) if drawn_again else self.windows(epoch, step)
+        return self.windows(epoch, step) if self.draws is None else self.positions(step)
 
     def place(self, steps_done: int) -> tuple[int, int]:
         """Epoch and step of the batch that follows after this many."""

@@ -233,6 +233,14 @@ def test_sizes_by_exact_fractions(
         assert found[..., channel].tolist() == exact
 
 
+@pytest.mark.parametrize("count", [10, 1000, 100_000])
+def test_halves_are_rounded_up(count: int) -> None:
+    """And a pixel less than half of them is rounded down, however many there are."""
+    for ones, mean in ((count // 2 - 1, 0), (count // 2, 1)):
+        frame = (np.arange(count) < ones).reshape(1, count, 1)
+        assert changed(frame, size=(1, 1)).tolist() == [[[mean]]]
+
+
 @pytest.mark.parametrize("after", range(1, 13))
 @pytest.mark.parametrize("before", [1, 2, 3, 5, 7, 8])
 def test_a_missing_value_spoils_what_it_is_part_of(before: int, after: int) -> None:
