@@ -140,11 +140,10 @@ def resolve(
             _add_file(found, entry, options, gaps=gaps, alone=len(listing.clips) == 1)
         elif not _add_frames(found, entry, options, gaps=gaps, named=named):
             # The first file is a clip by itself, so all of them are.
-            first = len(found.clips)
             for file in _as_files(entry, source, names):
                 _add_file(found, file, options, gaps=gaps)
-            _refuse_frames_among(found.clips[first:], entry.folder, named=named)
     if len(found.clips) > 1:
+        _refuse_frames_among(found.clips, options, named=named)
         _refuse_zarr_frames(found.clips)
         _join_steps(found, source)
     found.clips = _with_common_step(found.clips, stated=stated)
@@ -294,16 +293,21 @@ def _add_file(
         found.add(clip, info)
 
 
-def _refuse_frames_among(clips: Sequence[Clip], folder: Path, *, named: bool) -> None:
+def _refuse_frames_among(clips: Sequence[Clip], options: ReadOptions, *, named: bool) -> None:
     """Refuse a folder of frames whose first file is a clip; with it out, they are one clip."""
-    files = [clip for clip in clips if isinstance(clip, FileClip)]
-    frames = [clip.file_name for clip in files if not is_clip(clip.info, named=named)]
-    if 2 * len(frames) > len(files):
-        others = listed(clip.file_name for clip in files if is_clip(clip.info, named=named))
-        raise SourceError(
-            f"{folder} holds {len(frames)} files of a single frame, such as {frames[0]}, beside "
-            f"{others} of several; choose one kind by include= or exclude="
-        )
+    folders: dict[Path, dict[str, bool]] = {}
+    for clip in clips:
+        if isinstance(clip, FileClip) and kind_suffix(clip.path, options.kind) not in CLIP_SUFFIXES:
+            files = folders.setdefault(clip.folder, {})
+            files[clip.file_name] = is_clip(clip.info, named=named)
+    for folder, files in folders.items():
+        frames = [name for name, several in files.items() if not several]
+        if len(files) > len(frames) > len(files) / 2:
+            others = listed(name for name, several in files.items() if several)
+            raise SourceError(
+                f"{folder} holds {len(frames)} files of a single frame, such as {frames[0]}, "
+                f"beside {others} of several; choose one kind by include= or exclude="
+            )
 
 
 def _refuse_zarr_frames(clips: Sequence[Clip]) -> None:
