@@ -395,12 +395,11 @@ def test_the_bootstrap_interval_is_the_middle_of_all_draws() -> None:
     every = np.array(list(itertools.product(range(6), repeat=6)))
     skills = np.sort(1 - errors[every].sum(axis=1) / baseline[every].sum(axis=1))
     left_out = round(0.025 * len(skills))
-    low, high = metrics.bootstrap_skill(errors, baseline, draws=20_000)
-    assert low == pytest.approx(skills[left_out], abs=0.01)
-    assert high == pytest.approx(skills[-left_out], abs=0.01)
-    other = metrics.bootstrap_skill(errors, baseline, seed=1, draws=20_000)
-    assert other != (low, high)
-    assert other == pytest.approx((low, high), abs=0.01)
+    low, high = metrics.bootstrap_skill(errors, baseline, draws=10_000)
+    assert low == pytest.approx(skills[left_out], abs=0.005)
+    assert high == pytest.approx(skills[-left_out], abs=0.005)
+    few = {metrics.bootstrap_skill(errors, baseline, seed=seed, draws=9) for seed in range(4)}
+    assert len(few) == 4
     assert metrics.bootstrap_skill(errors[:2], baseline[:2]) == (1 - 2 / 3, 1 - 1 / 5)
 
 
@@ -444,6 +443,93 @@ def test_ranges_whose_square_is_no_float() -> None:
     for score in (metrics.psnr_of_mean_mse, metrics.psnr_frame_mean):
         assert score(truth, truth + 1e-155, data_range=1e-170) == pytest.approx(-300)
     assert metrics.psnr_of_mean_mse(truth, truth + 1e150, data_range=1e200) == pytest.approx(1000)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "greatest"),
+    [
+        ("uint8", 255),
+        ("uint16", 65535),
+        ("uint32", 2**32 - 1),
+        ("int8", 127),
+        ("int16", 32767),
+        ("int32", 2**31 - 1),
+        ("float16", 1),
+        ("float32", 1),
+        ("float64", 1),
+    ],
+)
+def test_unit_scale_is_float64(dtype: str, greatest: int) -> None:
+    """The greatest integer is 1; floats stay."""
+    found = to_unit(np.array([0, 1, greatest], dtype))
+    assert (found.dtype, found.tolist()) == (np.float64, [0, 1 / greatest, 1])
+
+
+def test_defaults_of_neighbourhood_and_draws() -> None:
+    """Five pixels and 2000 draws, in the function as in the sums."""
+    truth, forecast = np.random.default_rng(5).random((2, 1, 2, 9, 9, 1))
+    five = metrics.fss(truth, forecast, 0.5, window=5)
+    sums = ScoreSums(thresholds=(0.5,))
+    sums.add(truth, forecast)
+    assert metrics.fss(truth, forecast, 0.5) == five
+    assert sums.scores().thresholds[0].fss == pytest.approx(five)
+    assert five != metrics.fss(truth, forecast, 0.5, window=3)
+    errors, baseline = np.random.default_rng(6).random((2, 9))
+    expected = metrics.bootstrap_skill(errors, baseline, seed=0, draws=2000)
+    assert metrics.bootstrap_skill(errors, baseline) == expected
+
+
+def test_every_range_and_window_is_checked() -> None:
+    """By every score that has one."""
+    truth = np.zeros((1, 12, 12, 1))
+    for score in (metrics.psnr_of_mean_mse, metrics.psnr_frame_mean, metrics.ssim):
+        for wrong in (0, -1, math.inf):
+            with pytest.raises(ValueError, match=f"data_range must be above 0, got {wrong}"):
+                score(truth, truth, data_range=wrong)
+    with pytest.raises(ValueError, match="data_range must be above 0, got 0"):
+        ScoreSums(data_range=0)
+    for wrong in (-1, 0, 2):
+        with pytest.raises(ValueError, match=f"window must be odd and >= 1, got {wrong}"):
+            metrics.fss(truth, truth, 0.5, window=wrong)
+
+
+def test_one_valid_pixel_is_a_frame() -> None:
+    """The other values are left out, of rmse too; no value at all is null in JSON."""
+    truth, forecast = np.zeros((1, 2, 2, 2, 1)), np.full((1, 2, 2, 2, 1), 0.1)
+    valid = np.zeros(truth.shape, bool)
+    valid[0, :, 0, 0] = True
+    forecast[0, 0, 0, 0] = 0
+    sums = ScoreSums()
+    sums.add(truth, forecast, valid=valid)
+    scores = sums.scores()
+    assert (scores.frames, scores.perfect_frames) == (2, 1)
+    assert scores.psnr_frame_mean == pytest.approx((100 + 20) / 2)
+    found = metrics.psnr_frame_mean(truth, forecast, data_range=1, valid=valid)
+    assert found == pytest.approx((100 + 20) / 2)
+    assert metrics.rmse(truth, forecast, valid=valid) == pytest.approx(math.sqrt(0.005))
+    nothing = ScoreSums(with_ssim=False)
+    nothing.add(truth, forecast, valid=np.zeros_like(valid))
+    json = nothing.scores().as_json()
+    assert (json.pop("frames"), json.pop("perfect_frames"), json.pop("thresholds")) == (0, 0, [])
+    assert set(json.values()) == {None}
+
+
+def test_wide_integers_keep_their_last_digit() -> None:
+    """4294967295 and 4294967294 differ by one, whichever is the forecast."""
+    wide = np.full((1, 2, 2, 1), 2**32 - 1, np.uint32)
+    assert metrics.mse_pixel(wide, wide - 1) == metrics.mse_pixel(wide - 1, wide) == 1
+    assert metrics.mae(wide, wide.astype(np.float64) - 0.25) == 0.25
+
+
+def test_ssim_of_the_smallest_and_of_large_frames() -> None:
+    """One window, with a mask too; more pixels than are worked on at once."""
+    truth, forecast = np.random.default_rng(7).random((2, 1, 11, 11, 1))
+    everything = np.ones(truth.shape, bool)
+    found = metrics.ssim(truth, forecast, data_range=1, valid=everything)
+    assert found == pytest.approx(metrics.ssim(truth, forecast, data_range=1), rel=1e-12)
+    black = np.zeros((2, 520, 520, 1))
+    found = metrics.ssim_per_frame(black, black + 0.01, data_range=1)
+    assert found == pytest.approx([0.5, 0.5], rel=1e-9)
 
 
 def test_metrics_need_numpy_alone() -> None:
