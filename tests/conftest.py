@@ -32,7 +32,7 @@ EXPECTED_SKIPS = (
     "there is no mount command",
     "all folders are in memory",
 )
-missing_packages: set[str] = set()
+NOT_INSTALLED = " is not installed"
 
 
 def import_or_skip(module: str) -> ModuleType:
@@ -42,20 +42,28 @@ def import_or_skip(module: str) -> ModuleType:
     except ModuleNotFoundError:
         if os.environ.get("FRAMEWIN_REQUIRE") == "all":
             pytest.fail(f"{module} is required here but not installed")
-        missing_packages.add(module.partition(".")[0])
-        pytest.skip(f"{module} is not installed")
+        pytest.skip(f"{module}{NOT_INSTALLED}")
 
 
-def reason_of(report: pytest.TestReport) -> str:
-    """Why a test was skipped."""
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return text.removeprefix("Skipped: ")
+def reasons_of(reporter: pytest.TerminalReporter) -> set[str]:
+    """Why tests were skipped."""
+    reports = reporter.stats.get("skipped", [])
+    texts = [r.longrepr[2] if isinstance(r.longrepr, tuple) else str(r.longrepr) for r in reports]
+    return {text.removeprefix("Skipped: ") for text in texts}
+
+
+def unexpected_skips(reporter: pytest.TerminalReporter) -> list[str]:
+    """Reasons of skips that are not listed, if all is required here."""
+    if os.environ.get("FRAMEWIN_REQUIRE") != "all":
+        return []
+    return sorted(text for text in reasons_of(reporter) if not text.startswith(EXPECTED_SKIPS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which packages were missing, and which skips are not allowed here."""
-    if missing_packages:
-        names = ", ".join(sorted(missing_packages))
+    missing = [text for text in reasons_of(terminalreporter) if text.endswith(NOT_INSTALLED)]
+    if missing:
+        names = ", ".join(sorted(text.removesuffix(NOT_INSTALLED) for text in missing))
         terminalreporter.write_line(
             f"tests were skipped for want of: {names}; FRAMEWIN_TEST_EXTRAS=torch,grain,augment,"
             "remote,dask scripts/test installs all"
@@ -69,14 +77,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and unexpected_skips(reporter) and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def unexpected_skips(reporter: pytest.TerminalReporter) -> list[str]:
-    """Reasons of skips that are not listed, if all is required here."""
-    if os.environ.get("FRAMEWIN_REQUIRE") != "all":
-        return []
-    reasons = {reason_of(report) for report in reporter.stats.get("skipped", [])}
-    return sorted(reason for reason in reasons if not reason.startswith(EXPECTED_SKIPS))
 
 
 @pytest.fixture
