@@ -88,6 +88,7 @@ def test_modes_keep_alpha() -> None:
     assert changed([[[9], [8]]], mode="rgb")[0].tolist() == [[9, 9, 9], [8, 8, 8]]
     assert changed([[[9, 3]]], mode="rgb")[0].tolist() == [[9, 9, 9, 3]]
     assert changed([[[10, 20, 30, 7]]], mode="gray")[0].tolist() == [[18, 7]]
+    assert changed([[[10, 20, 30, 0.5]]], "float64", mode="gray")[0].tolist() == [[18.15, 0.5]]
     assert changed([[[10, 20, 30]]], mode="rgb")[0].tolist() == [[10, 20, 30]]
     assert changed([[[9]]], mode="gray")[0].tolist() == [[9]]
 

@@ -155,6 +155,8 @@ def test_single_frames_are_in_doubt_where_most_streams_are() -> None:
     assert "streams of a single frame are in doubt" in doubt("c1.png", "d2.png", "e3.png")
     assert "in doubt" in doubt(*pair[0], *pair[1], "c1.png", "d1.png", "e1.png")
     assert "in doubt" in doubt(*pair[0], "c1.png", "d1.png")
+    text = doubt("a10_1.png", "a9_2x.png", "b3_1y.png")
+    assert "try frame_regex='a9_(?P<frame>[0-9]+)', or leave" in text
 
 
 def test_a_number_that_never_differs_does_not_count() -> None:
@@ -341,6 +343,7 @@ def grid(form: str, *counts: int) -> list[str]:
         (grid("a{}_b{}_c{}", 2, 3, 2), "a[0-9]+_b"),
         (grid("a{}_b{}_c{}", 3, 2, 2), "a"),
         (grid("T{}-Ch_{}", 2, 2), "T"),
+        (grid("t0_x{}_c{}", 2, 2), "t[0-9]+_x"),
     ],
 )
 def test_a_channel_may_be_last(names: list[str], frame: str) -> None:
@@ -358,6 +361,7 @@ def test_a_channel_may_be_last(names: list[str], frame: str) -> None:
     [
         (grid("{:02d}_{:02d}", 18, 17), 18, 17),
         (grid("{:02d}_{:02d}", 16, 16), 16, 16),
+        (grid("t0_x{:02d}_{:02d}", 18, 17), 18, 17),
         (grid("cam{}_f{}", 9, 2), 9, 2),
         (grid("c{}_t{}", 2, 2), 2, 2),
         (grid("c3_x2_{}", 5), 1, 5),
@@ -402,3 +406,17 @@ def test_a_rule_that_does_not_match_all_names() -> None:
         streams_by_regex(names, "x/", NameRule("(x/_|0_)(?P<frame>[0-9]+)"), str)
     [stream] = streams_by_regex(["3.png"], "day7/", NameRule("day(?P<frame>[0-9]+)/3"), str)
     assert stream.numbers.tolist() == [7]
+
+
+def test_a_rule_says_what_it_reads() -> None:
+    """Times and clips, where its groups are so called."""
+    rules = ("(?P<frame>.)", "(?P<time>.)", "(?P<clip>.)(?P<frame>.)", "(?P<clip>.)(?P<time>.)")
+    found = [(NameRule(rule).reads_times, NameRule(rule).names_clips) for rule in (None, *rules)]
+    assert found == [(False, False), (False, False), (True, False), (False, True), (True, True)]
+    with pytest.raises(ValueError, match=r"time_format needs a frame_regex with a group"):
+        NameRule(None, "%Y")
+    for wrong in ("(?P<clip>.)", "(?P<frame>.)(?P<time>.)", "(?P<frame>.)(?P<x>.)", "(.)"):
+        with pytest.raises(ValueError, match=r"; expected \(\?P<frame>\.\.\.\) or \(\?P<time>"):
+            NameRule(wrong)
+    with pytest.raises(ValueError, match=r"time_format needs a frame_regex with a group"):
+        NameRule("(?P<frame>.)", "%Y")
