@@ -105,13 +105,13 @@ MAY_USE = {
     "testing": {"keras"},
     "forecast": {
         *("keras", "tensorflow", "tensorboard"),
-        *("PIL", "av", "cv2", "h5py", "imagecodecs", "imageio", "matplotlib"),
+        *("PIL", "av", "cv2", "h5py", "imagecodecs", "matplotlib"),
     },
     "bench": {
         *("keras", "tensorflow", "torch", "grain", "albumentations", "PIL", "imagecodecs"),
         *("h5py", "zarr", "tensorstore", "xarray", "xbatcher"),
     },
-    "cli": {"rich", "typer", "tensorflow", "imageio"},
+    "cli": {"rich", "typer", "tensorflow"},
 }
 PURE = {"windows", "metrics"}
 """Rows that open nothing."""

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from framewin.cli.output import (
+    CmapOption,
     ModelOption,
+    ThemeOption,
+    VmaxOption,
+    VminOption,
     import_tensorflow_quietly,
     print_rows,
     show_progress,
@@ -54,6 +58,16 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Windows per forecast.")] = 8,
     model: ModelOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    figures: Annotated[
+        str | None,
+        typer.Option(
+            help="pdf or svg: charts and sheets for papers, too.", show_default="PNG alone"
+        ),
+    ] = None,
+    cmap: CmapOption = None,
+    vmin: VminOption = None,
+    vmax: VmaxOption = None,
+    theme: ThemeOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Score a run beside baselines on windows that it never saw, and write a report."""
@@ -62,6 +76,7 @@ def evaluate(
         limits = None if data_range is None else _range(data_range)
     import_tensorflow_quietly()
     from framewin.forecast.evaluate import evaluate as run_evaluation
+    from framewin.forecast.figures import Look
     from framewin.forecast.runs import load_run
 
     with usage_errors(), show_progress("scoring", quiet, unit="windows") as progress:
@@ -76,6 +91,8 @@ def evaluate(
             out=out,
             batch_size=batch_size,
             seed=seed,
+            figures=figures,
+            look=Look(cmap, vmin, vmax, theme),
             progress=progress,
         )
     _print(report)

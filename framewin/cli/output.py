@@ -46,6 +46,18 @@ ModelOption = Annotated[
     ),
 ]
 
+CmapOption = Annotated[
+    str | None, typer.Option(help="Colour map of matplotlib, for frames of one channel.")
+]
+VminOption = Annotated[
+    float | None, typer.Option(help="Pixel value, as stored, of the first colour.")
+]
+VmaxOption = Annotated[float | None, typer.Option(help="Of the last colour.")]
+ThemeOption = Annotated[
+    str | None,
+    typer.Option(help="Of pictures: dark or light.", show_default="sheets dark, charts light"),
+]
+
 
 def storage_options(given: list[str] | None) -> dict[str, str] | None:
     """The values of `--storage-option` by name; None without any.

@@ -8,14 +8,23 @@ from typing import Annotated
 
 import typer
 
-from framewin.cli.output import print_rows, usage_errors
+from framewin.cli.output import (
+    CmapOption,
+    ThemeOption,
+    VmaxOption,
+    VminOption,
+    print_rows,
+    usage_errors,
+)
 from framewin.errors import StoreError
 from framewin.remote import refuse_url
 
 
 def show(
     path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
-    out: Annotated[Path, typer.Option(help="Picture to write, .png, or .gif of a window.")],
+    out: Annotated[
+        Path, typer.Option(help="Picture to write, .png, .pdf, .svg, or .gif of a window.")
+    ],
     window: Annotated[
         int | None, typer.Option(help="Which window; without it, some frames of every clip.")
     ] = None,
@@ -24,26 +33,15 @@ def show(
     frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
     window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
     lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
-    cmap: Annotated[
-        str | None, typer.Option(help="Colour map of matplotlib, for frames of one channel.")
-    ] = None,
-    vmin: Annotated[
-        float | None, typer.Option(help="Pixel value, as stored, of the first colour.")
-    ] = None,
-    vmax: Annotated[float | None, typer.Option(help="Of the last colour.")] = None,
+    cmap: CmapOption = None,
+    vmin: VminOption = None,
+    vmax: VmaxOption = None,
+    theme: ThemeOption = None,
 ) -> None:
     """Draw a window with its clip, frame numbers and files, or all clips with their gaps."""
-    import imageio.v3 as iio
-
     from framewin.dataset import FrameWindowDataset
-    from framewin.forecast.figures import Look
-    from framewin.forecast.window_figures import contact_sheet, window_picture
-    from framewin.metrics import FULL_SCALE
-
-    def look() -> Look:
-        full = FULL_SCALE[dataset.frame_format.dtype]
-        limits = (None if value is None else value / full for value in (vmin, vmax))
-        return Look(cmap, *limits)
+    from framewin.forecast.figures import THEME, Look
+    from framewin.forecast.window_figures import SHEET_SUFFIXES, contact_sheet, window_picture
 
     refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():
@@ -52,14 +50,17 @@ def show(
             raise ValueError(f"--out must be in a folder that is there, got {out}")
         if not os.access(out if out.exists() else folder, os.W_OK) or out.is_dir():
             raise StoreError(f"{out} cannot be written to; choose another --out")
+        look = Look(cmap, vmin, vmax, theme)
         shape = (input_frames, predict_frames, frame_step, window_stride, lead_gap)
         if window is None:
             if shape != (5, 5, 1, 1, 0):
                 raise ValueError("without --window all clips are drawn, and no option of a window")
-            if out.suffix.lower() != ".png":
-                raise ValueError(f"--out must end in .png for all clips, got {out}")
+            if out.suffix.lower() not in SHEET_SUFFIXES:
+                raise ValueError(
+                    f"--out must end in {', '.join(SHEET_SUFFIXES)} for all clips, got {out}"
+                )
             dataset = FrameWindowDataset(path, input_frames=1, predict_frames=1)
-            iio.imwrite(out, contact_sheet(dataset, look=look()))
+            contact_sheet(dataset, look=look).write(out, theme or THEME)
             print_rows([("picture", str(out)), ("clips", f"{len(dataset.clips.names):,}")])
             return
         dataset = FrameWindowDataset(
@@ -72,7 +73,7 @@ def show(
         )
         if not -len(dataset) <= window < len(dataset):
             raise ValueError(f"--window {window} is out of range, there are {len(dataset)}")
-        picture = window_picture(dataset, window, look())
+        picture = window_picture(dataset, window, look)
     picture.save(out)
     inputs, targets = picture.labels[:input_frames], picture.labels[input_frames:]
     print_rows(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from framewin.forecast.figures import NO_DATA
 from framewin.optional import require
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def picture(inputs: np.ndarray, truth: np.ndarray, forecasts: np.ndarray) -> np.
         forecasts: (N, T_out, H, W, C).
 
     Returns:
-        float32 in 0..1, (N, 2 h, (T_in + T_out) w, 1 or 3).
+        float32 in 0..1, (N, 2 h, (T_in + T_out) w, 1 or 3). NaN has the colour of no data.
     """
     thin = max(1, max(inputs.shape[2:4]) // MOST_PIXELS)
     colours = 3 if inputs.shape[-1] >= 3 else 1
@@ -78,5 +79,7 @@ def picture(inputs: np.ndarray, truth: np.ndarray, forecasts: np.ndarray) -> np.
     rows = np.stack([above, below], axis=1)[:, :, :, ::thin, ::thin, :colours]
     count, _, time, height, width, _ = rows.shape
     flat = rows.transpose(0, 1, 3, 2, 4, 5).reshape(count, 2 * height, time * width, colours)
-    clipped: np.ndarray = np.clip(np.nan_to_num(flat), 0, 1).astype(np.float32)
-    return clipped
+    clipped: np.ndarray = np.clip(flat, 0, 1).astype(np.float32)
+    missing = np.isnan(clipped).any(axis=-1, keepdims=True)
+    colour = np.divide(NO_DATA, 255, dtype=np.float32)
+    return np.where(missing, colour, clipped) if missing.any() else clipped

@@ -1,7 +1,4 @@
-"""Line charts of scores against lead time, as SVG for pages and as PNG.
-
-A chart is laid out once, as lines, dots and texts; two small painters draw them.
-"""
+"""Line charts of scores against lead time, as SVG for pages and as drawings."""
 
 from __future__ import annotations
 
@@ -11,10 +8,23 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
+
+from framewin.forecast.drawing import (
+    FONT_SIZE,
+    GRID,
+    INK,
+    MUTED,
+    Dot,
+    Drawing,
+    Line,
+    Mark,
+    Text,
+    font,
+    together,
+)
 
 WIDTH, HEIGHT = 520, 300
 """Of a chart, in SVG's pixels."""
@@ -23,15 +33,12 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 16, 34, 42
 MOST_TICKS = 6
 LEAST_SPREAD = 1e-9
 """Of the largest value: below it values count as the same."""
-FONT_SIZE = 12
 PNG_SCALE = 2
 """Pixels of a PNG for one of SVG."""
 _SMOOTHING = 2
+THEME = "light"
+"""Of a chart by default."""
 
-INK, MUTED, GRID = "ink", "muted", "grid"
-"""Colours that depend on whether the page is light or dark."""
-PNG_COLOURS = {INK: "#1f2430", MUTED: "#5d6575", GRID: "#e3e6ec"}
-PNG_BACKGROUND = "#ffffff"
 COLOURS = ("#2f6fed", "#e07b39", "#2c9f6b", "#b04fc4", "#8a93a6", "#c9a227", "#d9485f", "#12a5b8")
 """Of the series, in order; readable on white and on black."""
 
@@ -58,27 +65,6 @@ class Chart:
     """Of a lead time of one frame; None to count frames."""
 
 
-class _Line(NamedTuple):
-    points: tuple[tuple[float, float], ...]
-    colour: str
-    width: float
-
-
-class _Dot(NamedTuple):
-    place: tuple[float, float]
-    colour: str
-    radius: float
-
-
-class _Text(NamedTuple):
-    place: tuple[float, float]
-    text: str
-    anchor: str
-    """`start`, `middle` or `end`."""
-    colour: str
-    bold: bool = False
-
-
 def svg(chart: Chart) -> str:
     """A chart as an `<svg>` element whose colours are the CSS variables --ink, --muted, --grid."""
     parts = [
@@ -87,13 +73,13 @@ def svg(chart: Chart) -> str:
     ]
     for item in _items(chart):
         colour = item.colour if item.colour.startswith("#") else f"var(--{item.colour})"
-        if isinstance(item, _Line):
+        if isinstance(item, Line):
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in item.points)
             parts.append(
                 f'<polyline points="{points}" fill="none" style="stroke:{colour}" '
                 f'stroke-width="{item.width}" stroke-linejoin="round"/>'
             )
-        elif isinstance(item, _Dot):
+        elif isinstance(item, Dot):
             (x, y) = item.place
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{item.radius}" style="fill:{colour}"/>'
@@ -107,23 +93,22 @@ def svg(chart: Chart) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def png(charts: Sequence[Chart], *, columns: int = 2) -> bytes:
-    """Charts side by side and below one another, with a legend of all series, on white."""
+def drawing(charts: Sequence[Chart], *, columns: int = 2) -> Drawing:
+    """Charts side by side and below one another, with a legend of all series."""
     columns = min(columns, len(charts))
-    rows = -(-len(charts) // columns)
-    legend = _legend(charts[0], WIDTH * columns)
-    legend_height = legend[-1].place[1] + FONT_SIZE
-    scale = PNG_SCALE * _SMOOTHING
-    size = (WIDTH * columns, round(HEIGHT * rows + legend_height))
-    image = Image.new("RGB", (size[0] * scale, size[1] * scale), PNG_BACKGROUND)
-    draw = ImageDraw.Draw(image)
-    _paint(draw, legend, (0, 0), scale)
-    for place, chart in enumerate(charts):
-        corner = (place % columns * WIDTH, place // columns * HEIGHT + legend_height)
-        _paint(draw, _items(chart), corner, scale)
+    legend, below = _legend(charts[0], WIDTH * columns)
+    places = ((n % columns * WIDTH, below + n // columns * HEIGHT) for n in range(len(charts)))
+    parts = (Drawing(WIDTH, HEIGHT, tuple(_items(chart))) for chart in charts)
+    corners = ((x, y, part) for (x, y), part in zip(places, parts, strict=True))
+    return together([(0, 0, Drawing(WIDTH * columns, below, legend)), *corners])
+
+
+def png(charts: Sequence[Chart], theme: str = THEME) -> bytes:
+    """Their drawing, with smooth edges."""
+    large = Image.fromarray(drawing(charts).pixels(theme, PNG_SCALE * _SMOOTHING))
+    small = (large.width // _SMOOTHING, large.height // _SMOOTHING)
     file = io.BytesIO()
-    small = (size[0] * PNG_SCALE, size[1] * PNG_SCALE)
-    image.resize(small, Image.Resampling.BOX).save(file, format="PNG")
+    large.resize(small, Image.Resampling.BOX).save(file, format="PNG")
     return file.getvalue()
 
 
@@ -153,7 +138,7 @@ def _known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
+def _items(chart: Chart) -> list[Mark]:
     """Everything that is drawn, from back to front."""
     known = [v for series in chart.series for v in series.values if v is not None and _known(v)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
@@ -165,18 +150,18 @@ def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
         return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     unit = "frames" if chart.step_minutes is None else "minutes"
-    items: list[_Line | _Dot | _Text] = [
-        _Text((LEFT, 18), chart.title, "start", INK, bold=True),
-        _Text((WIDTH - RIGHT, HEIGHT - 8), f"lead time, {unit}", "end", MUTED),
+    items: list[Mark] = [
+        Text((LEFT, 18), chart.title, "start", INK, bold=True),
+        Text((WIDTH - RIGHT, HEIGHT - 8), f"lead time, {unit}", "end", MUTED),
     ]
     for mark in marks:
         y = height_of(mark)
-        items.append(_Line(((LEFT, y), (WIDTH - RIGHT, y)), GRID, 1))
-        items.append(_Text((LEFT - 8, y + 4), f"{mark:.6g}", "end", MUTED))
+        items.append(Line(((LEFT, y), (WIDTH - RIGHT, y)), GRID, 1))
+        items.append(Text((LEFT - 8, y + 4), f"{mark:.6g}", "end", MUTED))
     every = -(-len(chart.leads) // 16)
     for x, lead in list(zip(across, chart.leads, strict=True))[::every]:
         label = f"{lead * (chart.step_minutes or 1):g}"
-        items.append(_Text((x, HEIGHT - BOTTOM + 18), label, "middle", MUTED))
+        items.append(Text((x, HEIGHT - BOTTOM + 18), label, "middle", MUTED))
     # The first series, the model, lies on top.
     for place in reversed(range(len(chart.series))):
         points = [
@@ -187,70 +172,31 @@ def _items(chart: Chart) -> list[_Line | _Dot | _Text]:
     return items
 
 
-def _drawn(
-    points: list[tuple[float, float] | None], colour: str, width: float
-) -> list[_Line | _Dot | _Text]:
+def _drawn(points: list[tuple[float, float] | None], colour: str, width: float) -> list[Mark]:
     """Points joined where neighbours are known."""
-    found: list[_Line | _Dot | _Text] = []
+    found: list[Mark] = []
     run: list[tuple[float, float]] = []
     for point in [*points, None]:
         if point is not None:
             run.append(point)
-            found.append(_Dot(point, colour, width))
+            found.append(Dot(point, colour, width))
         elif len(run) > 1:
-            found.append(_Line(tuple(run), colour, width))
+            found.append(Line(tuple(run), colour, width))
         if point is None:
             run = []
     return found
 
 
-def _legend(chart: Chart, width: int) -> list[_Dot | _Text]:
-    font = _font(FONT_SIZE)
+def _legend(chart: Chart, width: int) -> tuple[tuple[Mark, ...], float]:
+    """Its items and height."""
+    measure = font()
     x, y = float(LEFT), 22.0
-    items: list[_Dot | _Text] = []
+    items: list[Mark] = []
     for place, series in enumerate(chart.series):
-        needed = font.getlength(series.label) + 34
+        needed = measure.getlength(series.label) + 34
         if x + needed > width and x > LEFT:
             x, y = float(LEFT), y + 20
-        items.append(_Dot((x, y - 4), colour_of(place), 5))
-        items.append(_Text((x + 11, y), series.label, "start", INK))
+        items.append(Dot((x, y - 4), colour_of(place), 5))
+        items.append(Text((x + 11, y), series.label, "start", INK))
         x += needed
-    return items
-
-
-def _paint(
-    draw: ImageDraw.ImageDraw,
-    items: Sequence[_Line | _Dot | _Text],
-    corner: tuple[float, float],
-    scale: int,
-) -> None:
-    def at(place: tuple[float, float]) -> tuple[float, float]:
-        return ((corner[0] + place[0]) * scale, (corner[1] + place[1]) * scale)
-
-    for item in items:
-        colour = PNG_COLOURS.get(item.colour, item.colour)
-        if isinstance(item, _Line):
-            points = [at(point) for point in item.points]
-            draw.line(points, fill=colour, width=round(item.width * scale), joint="curve")
-        elif isinstance(item, _Dot):
-            (x, y), radius = at(item.place), item.radius * scale
-            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
-        else:
-            anchor = {"start": "ls", "middle": "ms", "end": "rs"}[item.anchor]
-            font = _font(FONT_SIZE * scale)
-            stroke = scale // 4 if item.bold else 0
-            draw.text(
-                at(item.place),
-                item.text,
-                colour,
-                font,
-                anchor,
-                stroke_width=stroke,
-                stroke_fill=colour,
-            )
-
-
-def _font(size: float) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size=size)
-    assert isinstance(font, ImageFont.FreeTypeFont)
-    return font
+    return tuple(items), y + FONT_SIZE

@@ -17,7 +17,8 @@ from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError
 from framewin.forecast import charts
 from framewin.forecast.baselines import BASELINES, TITLES
-from framewin.forecast.figures import Example, animation, sheet, write_gif
+from framewin.forecast.drawing import VECTOR_SUFFIXES
+from framewin.forecast.figures import PLAIN, THEME, Example, Look, animation, sheet, write_gif
 from framewin.forecast.playback import Pace, in_minutes, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import (
@@ -39,6 +40,7 @@ from framewin.metrics import (
     Scores,
     bootstrap_skill,
 )
+from framewin.optional import require
 from framewin.remote import Location, refuse_url
 from framewin.schema import Progress
 from framewin.stores import durable
@@ -199,6 +201,8 @@ def evaluate(
     out: str | Path | None = None,
     batch_size: int = 8,
     seed: int = 0,
+    figures: str | None = None,
+    look: Look = PLAIN,
     progress: Progress | None = None,
 ) -> EvaluationReport:
     """Score a trained run beside baselines on windows that it was not trained on.
@@ -215,6 +219,8 @@ def evaluate(
         out: The folder to make, `RUN/evaluation` by default.
         batch_size: Windows per forecast.
         seed: Of the bootstrap.
+        figures: `"pdf"` or `"svg"`: write charts and sheets as such files, too.
+        look: Colours of pictures, `framewin.forecast.figures.Look`.
         progress: Called with (windows done, windows in all).
 
     Returns:
@@ -223,7 +229,8 @@ def evaluate(
     Raises:
         StoreError: No such run or store, or `out` exists.
         TrainingError: Windows trained on, no window, or a forecast that is not a number.
-        ValueError: A number out of its range.
+        ValueError: A number out of its range, or another word than those above.
+        MissingDependencyError: PDF, SVG or a colour map without matplotlib.
     """
     if out is not None:
         refuse_url(out, "a report is written to this machine, give --out a path")
@@ -231,6 +238,8 @@ def evaluate(
     dest = Path(out) if out is not None else run.folder / DEFAULT_FOLDER
     durable.check_new(dest, "--out")
     _check(part, thresholds, fss_window, batch_size, horizon, seed)
+    _check_figures(figures)
+    look.check(run.frame_format.channels)
     dataset, label = _windows(run, store, part, horizon)
     training = _training(run) if data_range is None else None
     used_range = data_range_of(dataset.frame_format, training, data_range)
@@ -271,7 +280,7 @@ def evaluate(
         settings=dict(run.record),
         notes=tuple(notes),
     )
-    _write(report, _shown(model, dataset, scored))
+    _write(report, _shown(model, dataset, scored), look, figures)
     return report
 
 
@@ -344,6 +353,14 @@ def _check(
         raise ValueError(f"thresholds must be finite, got {list(thresholds)}")
     if len(set(thresholds)) < len(thresholds):
         raise ValueError(f"thresholds must differ, got {list(thresholds)}")
+
+
+def _check_figures(figures: str | None) -> None:
+    if figures is None:
+        return
+    if f".{figures}" not in VECTOR_SUFFIXES:
+        raise ValueError(f"figures must be pdf or svg, got {figures!r}")
+    require("matplotlib", extra="plots")
 
 
 def _windows(
@@ -482,7 +499,9 @@ def _beside_best(
     return [replace(each, baseline=f, baseline_title=TITLES[best]) for each, f in shown]
 
 
-def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:
+def _write(
+    report: EvaluationReport, shown: Sequence[Shown], look: Look, figures: str | None
+) -> None:
     """Make the folder, which appears whole or not at all."""
     from framewin.forecast.report import report_html
 
@@ -494,22 +513,29 @@ def _write(report: EvaluationReport, shown: Sequence[Shown]) -> None:
             record = json.dumps(report.as_json(), indent=2, allow_nan=False)
             (folder / METRICS_FILE).write_text(f"{record}\n")
             (folder / TABLE_FILE).write_text(_csv(report), encoding="utf-8")
-            (folder / CHART_FILE).write_bytes(charts.png(score_charts(report)))
+            found, theme = score_charts(report), look.theme or charts.THEME
+            (folder / CHART_FILE).write_bytes(charts.png(found, theme))
+            if figures is not None:
+                path = (folder / CHART_FILE).with_suffix(f".{figures}")
+                charts.drawing(found).write(path, theme)
             for each in shown:
-                _write_forecast(folder, each, report.pace)
-            text = report_html(report, shown, folder)
+                _write_forecast(folder, each, report.pace, look, figures)
+            text = report_html(report, shown, folder, look.theme)
             (folder / REPORT_FILE).write_text(text, encoding="utf-8")
     except OSError as exc:
         raise StoreError(f"{report.out} cannot be written: {exc.strerror or exc}") from exc
 
 
-def _write_forecast(folder: Path, shown: Shown, pace: Pace) -> None:
-    from PIL import Image
-
-    Image.fromarray(sheet([shown.example])).save(folder / f"{shown.name}.png")
-    write_gif(folder / f"{shown.name}.gif", [shown.example], pace.seconds)
+def _write_forecast(
+    folder: Path, shown: Shown, pace: Pace, look: Look, figures: str | None
+) -> None:
+    drawing = sheet([shown.example], look)
+    for suffix in ("png", *([figures] if figures else [])):
+        drawing.write(folder / f"{shown.name}.{suffix}", look.theme or THEME)
+    write_gif(folder / f"{shown.name}.gif", [shown.example], pace.seconds, look)
     if find_spec("av") is not None:
-        write_video(folder / f"{shown.name}.mp4", animation([shown.example]), pace.seconds)
+        pictures = animation([shown.example], look)
+        write_video(folder / f"{shown.name}.mp4", pictures, pace.seconds)
 
 
 def _csv(report: EvaluationReport) -> str:

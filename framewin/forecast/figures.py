@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import imageio.v3 as iio
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
+from framewin.forecast.drawing import INK, THEMES, Drawing, Text, font, picture, together
 from framewin.forecast.gif import gif_bytes
 from framewin.forecast.playback import SHOWN_SECONDS
 from framewin.optional import require
@@ -24,8 +25,8 @@ DIM = 0.25
 LAST_FRAME_SECONDS = Fraction(1)
 """How much longer than the others the last frame of a GIF is shown."""
 
-BACKGROUND = (24, 24, 28)
-CAPTION_COLOUR = (210, 210, 215)
+THEME = "dark"
+"""Of a sheet by default."""
 NO_DATA = (150, 70, 150)
 """Of pixels without data."""
 FORECAST_EDGE = (235, 140, 40)
@@ -47,6 +48,8 @@ class Example:
     """Frames skipped between the inputs and the forecast."""
     step_minutes: float | None = None
     """Between two frames; None where it is not known, or below a minute."""
+    full: float = 1
+    """Pixel value, as stored, that is 1 in unit scale."""
     baseline: np.ndarray | None = None
     """Another forecast, (T_out, H, W, C)."""
     baseline_title: str = ""
@@ -58,18 +61,64 @@ class Example:
 
     def lead_text(self, lead: int) -> str:
         """A lead time in frames, or in minutes."""
-        if self.step_minutes is None:
-            return f"{lead:+d}" if lead else "0"
-        return f"{lead * self.step_minutes:+g} min" if lead else "0 min"
+        return lead_text(lead, self.step_minutes)
 
 
-def write_sheet(path: Path, examples: Sequence[Example]) -> None:
-    """Write `sheet` as a PNG."""
-    iio.imwrite(path, sheet(examples))
+def lead_text(lead: int, step_minutes: float | None) -> str:
+    """A lead time in frames, or in minutes where it is known.
+
+    >>> lead_text(2, None), lead_text(2, 5.0)
+    ('+2', '+10 min')
+    """
+    if step_minutes is None:
+        return f"{lead:+d}" if lead else "0"
+    return f"{lead * step_minutes:+g} min" if lead else "0 min"
 
 
-def sheet(examples: Sequence[Example]) -> np.ndarray:
-    """For each window a row of true frames above a row of forecast frames: uint8 (H, W, 3).
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How frames are coloured, and the page around them; by default frames are gray or of their own
+    colours, over the whole range, or that of the window where it is a sliver of it."""
+
+    cmap: str | None = None
+    """Colour map of matplotlib, for frames of one channel."""
+    vmin: float | None = None
+    """Pixel value, as stored, of the first colour; what is below has it, too."""
+    vmax: float | None = None
+    """Of the last colour."""
+    theme: str | None = None
+    """`dark` or `light`; by default sheets are dark and charts light."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("vmin", self.vmin), ("vmax", self.vmax)):
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name} must be a number, got {value}")
+        if self.vmin is not None and self.vmax is not None and not self.vmin < self.vmax:
+            raise ValueError(f"vmin must be below vmax, got {self.vmin:g} and {self.vmax:g}")
+        if self.theme not in (None, *THEMES):
+            raise ValueError(f"theme must be {' or '.join(THEMES)}, got {self.theme!r}")
+        if self.cmap is not None:
+            maps = require("matplotlib", extra="plots").colormaps
+            if self.cmap not in maps:
+                some = "viridis, turbo, gray"
+                raise ValueError(f"cmap must be one of matplotlib, as {some}, got {self.cmap!r}")
+
+    def check(self, channels: int) -> None:
+        """Refuse a colour map for frames that have colours of their own."""
+        if self.cmap is not None and channels >= 3:
+            raise ValueError(f"cmap is for frames of one channel, these have {channels}")
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether colours were chosen, so that a scale must say what they are."""
+        return (self.cmap, self.vmin, self.vmax) != (None, None, None)
+
+
+PLAIN = Look()
+
+
+def sheet(examples: Sequence[Example], look: Look = PLAIN) -> Drawing:
+    """For each window a row of true frames above a row of forecast frames.
 
     Columns are captioned with the lead time in minutes where it is known, else in frames: -1 and 0
     are the last two inputs, +1, or with a lead gap a later one, is the first predicted frame.
@@ -79,86 +128,66 @@ def sheet(examples: Sequence[Example]) -> np.ndarray:
     for example in examples:
         leads = _lead_times(example)
         top = [*example.inputs, *example.truth]
-        bottom = [None] * len(example.inputs) + list(example.forecast)
-        show = Painter(example)
+        show = Painter(example, look)
+        shown = [show(frame) for frame in top]
+        blanks = [_blank(shown[0])] * len(example.inputs)
         rows += [
             caption(f"{example.title}: truth above, {example.below} below", None),
-            strip([caption(example.lead_text(lead), show(top[0])) for lead in leads]),
-            strip([show(frame) for frame in top]),
-            strip([_blank(show(top[0])) if f is None else marked(show(f)) for f in bottom]),
+            strip([caption(example.lead_text(lead), shown[0]) for lead in leads]),
+            strip(shown),
+            strip([*blanks, *(marked(show(frame)) for frame in example.forecast)]),
         ]
         if example.baseline is not None:
-            blanks = [_blank(show(top[0]))] * len(example.inputs)
             rows.append(strip([*blanks, *map(show, example.baseline)]))
+        rows += show.scale()
     return stack(rows)
 
 
-def write_gif(path: Path, examples: Sequence[Example], seconds: Fraction = SHOWN_SECONDS) -> None:
+def write_gif(
+    path: Path,
+    examples: Sequence[Example],
+    seconds: Fraction = SHOWN_SECONDS,
+    look: Look = PLAIN,
+) -> None:
     """Write `animation` as a GIF without end, which holds its last frame.
 
     Args:
         path: Of the file.
         examples: At least one.
         seconds: How long a frame is shown, but for the last one.
+        look: Of frames and page.
     """
-    pictures = animation(examples)
+    pictures = animation(examples, look)
     path.write_bytes(
         gif_bytes(pictures, [seconds] * (len(pictures) - 1) + [seconds + LAST_FRAME_SECONDS])
     )
 
 
-def animation(examples: Sequence[Example]) -> list[np.ndarray]:
+def animation(examples: Sequence[Example], look: Look = PLAIN) -> list[np.ndarray]:
     """Pictures of the windows side by side, truth above forecast, frame after frame.
 
     While the inputs play, both rows show them; then the forecast, underlined in orange.
     """
     pictures = []
+    painters = [Painter(example, look) for example in examples]
+    scales = [row for show in painters for row in show.scale()]
     for step, lead in enumerate(_lead_times(examples[0])):
         tops, bottoms = [], []
-        for example in examples:
-            show = Painter(example)
+        for example, show in zip(examples, painters, strict=True):
             ahead = step - len(example.inputs)
             is_input = ahead < 0
             tops.append(show(example.inputs[step] if is_input else example.truth[ahead]))
             bottoms.append(tops[-1] if is_input else marked(show(example.forecast[ahead])))
         kind = "input" if lead <= 0 else "forecast"
         text = f"{kind} {examples[0].lead_text(lead)}"
-        pictures.append(stack([caption(text, None), strip(tops), strip(bottoms)]))
+        page = stack([caption(text, None), strip(tops), strip(bottoms), *scales])
+        pictures.append(page.pixels(look.theme or THEME))
     return pictures
 
 
 def _lead_times(example: Example) -> list[int]:
     first = example.lead_gap + 1
     return [*range(1 - len(example.inputs), 1), *range(first, first + len(example.truth))]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How frames are coloured; by default gray or their own colours, over the whole range, or that
-    of the window where it is a sliver of it."""
-
-    cmap: str | None = None
-    """Colour map of matplotlib, for frames of one channel."""
-    low: float | None = None
-    """Unit scale; what is below has the colour of it."""
-    high: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"vmin must be below vmax, got {self.low:g} and {self.high:g}")
-        if self.cmap is not None:
-            maps = require("matplotlib", extra="plots").colormaps
-            if self.cmap not in maps:
-                some = "viridis, turbo, gray"
-                raise ValueError(f"cmap must be one of matplotlib, as {some}, got {self.cmap!r}")
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether anything of it was asked for."""
-        return self != PLAIN
-
-
-PLAIN = Look()
 
 
 class Painter:
@@ -175,9 +204,13 @@ class Painter:
         # Frames that use the range are shown as they are; depth or rain may use a sliver of it.
         if low >= 0 and DIM < high <= 1:
             low, high = 0.0, 1.0
-        self.look, self.full_size = look, full_size
-        self.low = low if look.low is None else look.low
-        self.high = high if look.high is None else look.high
+        self.look, self.full_size, self._full = look, full_size, example.full
+        # A limit beyond all values takes the other, unstated one with it.
+        if look.vmin is not None:
+            low, high = look.vmin / self._full, max(high, look.vmin / self._full)
+        if look.vmax is not None:
+            low, high = min(low, look.vmax / self._full), look.vmax / self._full
+        self.low, self.high = low, high
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:
         """A frame (H, W, C) in unit scale as uint8 (h, w, 3)."""
@@ -197,12 +230,14 @@ class Painter:
         found: np.ndarray = np.where(lost, np.array(NO_DATA, np.uint8), pixels)
         return found
 
-    def scale(self, full: float) -> np.ndarray:
-        """A row with the colours from the least to the greatest value, stored unit."""
+    def scale(self) -> list[Drawing]:
+        """Where colours were chosen, a row with them between the least and greatest value."""
+        if not self.look.has_scale:
+            return []
         ramp = np.linspace(self.low, self.high, FRAME_PIXELS).reshape(1, -1, 1)
-        ends = (caption(f"{value * full:g}", None) for value in (self.low, self.high))
-        first, last = ends
-        return strip([first, self.colours(ramp.repeat(CAPTION_HEIGHT, axis=0)), last])
+        colours = self.colours(ramp.repeat(CAPTION_HEIGHT, axis=0))
+        first, last = (caption(f"{end * self._full:g}", None) for end in (self.low, self.high))
+        return [strip([first, colours, last])]
 
 
 def _colours(frame: np.ndarray) -> int:
@@ -230,31 +265,37 @@ def marked(picture: np.ndarray) -> np.ndarray:
     return edged
 
 
-def _blank(like: np.ndarray) -> np.ndarray:
-    return np.full_like(like, BACKGROUND)
+def _blank(like: np.ndarray) -> Drawing:
+    return Drawing(like.shape[1], like.shape[0], ())
 
 
-def caption(text: str, like: np.ndarray | None) -> np.ndarray:
+def caption(text: str, like: np.ndarray | None) -> Drawing:
     """A line of text, as wide as a picture, or as the text where there is none."""
-    font = ImageFont.load_default(size=12)
-    width = like.shape[1] if like is not None else int(font.getlength(text)) + 2 * MARGIN
-    image = Image.new("RGB", (width, CAPTION_HEIGHT), BACKGROUND)
-    ImageDraw.Draw(image).text((MARGIN, 0), text, fill=CAPTION_COLOUR, font=font)
-    return np.asarray(image)
+    letters = font()
+    width = like.shape[1] if like is not None else int(letters.getlength(text)) + 2 * MARGIN
+    place = (MARGIN, letters.getmetrics()[0])
+    line = Text(place, text, "start", INK, room=width - MARGIN)
+    return Drawing(width, CAPTION_HEIGHT, (line,))
 
 
-def strip(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Pictures of one height, side by side with margins."""
-    gap = np.full((pictures[0].shape[0], MARGIN, 3), BACKGROUND, np.uint8)
-    return np.concatenate([piece for picture in pictures for piece in (gap, picture)], axis=1)
+def strip(pictures: Sequence[np.ndarray | Drawing]) -> Drawing:
+    """Pictures side by side with margins."""
+    x, parts = 0.0, []
+    for part in map(_drawn, pictures):
+        parts.append((x + MARGIN, 0.0, part))
+        x += MARGIN + part.width
+    return together(parts)
 
 
-def stack(rows: Sequence[np.ndarray]) -> np.ndarray:
+def stack(rows: Sequence[np.ndarray | Drawing]) -> Drawing:
     """Rows of any width, one below the other with margins."""
-    width = max(row.shape[1] for row in rows) + MARGIN
-    padded = []
-    for row in rows:
-        canvas = np.full((row.shape[0] + MARGIN, width, 3), BACKGROUND, np.uint8)
-        canvas[: row.shape[0], : row.shape[1]] = row
-        padded.append(canvas)
-    return np.concatenate(padded)
+    y, parts = 0.0, []
+    for part in map(_drawn, rows):
+        parts.append((0.0, y, part))
+        y += part.height + MARGIN
+    found = together(parts)
+    return Drawing(found.width + MARGIN, y, found.items)
+
+
+def _drawn(part: np.ndarray | Drawing) -> Drawing:
+    return part if isinstance(part, Drawing) else picture(part)

@@ -36,6 +36,7 @@ from framewin.forecast.runs import (
     WEIGHTS_FILE,
     save_weights,
 )
+from framewin.forecast.scoring import as_stored, shown_values, without_nan
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.metrics import FULL_SCALE
 from framewin.model_table import ModelScale
@@ -279,8 +280,11 @@ class Fit:
         windows = np.linspace(0, len(part) - 1, min(boards.SHOWN, len(part))).astype(int)
         inputs, targets = part.batch(windows.tolist())[:2]
         with self._averaged():
-            forecasts = np.asarray(self.model(tf.constant(inputs), training=False))
-        return unit(tf.constant(inputs)).numpy(), unit(tf.constant(targets)).numpy(), forecasts
+            given = tf.constant(without_nan(inputs))
+            forecasts = np.asarray(self.model(given, training=False))
+        frames = (inputs, targets, as_stored(forecasts, inputs, part.nodata))
+        inputs, targets, forecasts = (shown_values(each, part.nodata) for each in frames)
+        return inputs, targets, forecasts
 
     def validation_loss(self) -> float:
         """Mean over all validation windows, of the averaged weights.

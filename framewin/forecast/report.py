@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any
 import framewin
 from framewin.forecast import charts
 from framewin.forecast.evaluate import Shown, score_charts, title_of_predictor
+from framewin.forecast.figures import lead_text
+from framewin.forecast.playback import in_minutes
 from framewin.forecast.scoring import MODEL, score_text
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport
 
+PALETTES = {
+    "light": "--page: #f6f7f9; --card: #ffffff; --ink: #1f2430; --muted: #5d6575; --grid: #e3e6ec; "
+    "--accent: #2f6fed; --best: #e9f1ff;",
+    "dark": "--page: #14161b; --card: #1d2027; --ink: #e8eaf0; --muted: #a0a8b8; --grid: #333843; "
+    "--accent: #7aa5ff; --best: #223253;",
+}
+"""Colours of the page by theme."""
 STYLE = """
-:root {
-  color-scheme: light dark;
-  --page: #f6f7f9; --card: #ffffff; --ink: #1f2430; --muted: #5d6575; --grid: #e3e6ec;
-  --accent: #2f6fed; --best: #e9f1ff;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #14161b; --card: #1d2027; --ink: #e8eaf0; --muted: #a0a8b8; --grid: #333843;
-    --accent: #7aa5ff; --best: #223253;
-  }
-}
 * { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--ink);
@@ -110,20 +108,23 @@ DEFINITIONS = (
 )  # fmt: skip
 
 
-def report_html(report: EvaluationReport, shown: Sequence[Shown], folder: Path) -> str:
+def report_html(
+    report: EvaluationReport, shown: Sequence[Shown], folder: Path, theme: str | None = None
+) -> str:
     """The page.
 
     Args:
         report: What it tells.
         shown: The forecasts it shows.
         folder: Where their pictures are: `best.png`, `best.gif`, ...
+        theme: `dark` or `light`; by default that of the reader's browser.
     """
     title = f"{_name(report)}: forecasts of {report.part}"
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body><main>",
+            f"<title>{html.escape(title)}</title>\n<style>{_colours(theme)}{STYLE}</style>\n</head>\n<body><main>",
             *_head(report),
             *_scores(report),
             *_charts(report),
@@ -133,6 +134,14 @@ def report_html(report: EvaluationReport, shown: Sequence[Shown], folder: Path) 
             "</main></body>\n</html>\n",
         ]
     )
+
+
+def _colours(theme: str | None) -> str:
+    """CSS of the page's colours, one theme's or both with the reader's choice."""
+    if theme is not None:
+        return f":root {{ color-scheme: {theme}; {PALETTES[theme]} }}"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {PALETTES['dark']} }} }}"
+    return f":root {{ color-scheme: light dark; {PALETTES['light']} }}\n{dark}"
 
 
 def text_tables(report: EvaluationReport) -> list[list[list[str]]]:
@@ -146,7 +155,8 @@ def text_tables(report: EvaluationReport) -> list[list[list[str]]]:
 
 def lead_table(report: EvaluationReport) -> list[list[str]]:
     """The mean squared error of each lead time: a head, then a row for each predictor."""
-    heads = ["MSE by lead time", *(f"+{lead}" for lead in report.leads)]
+    minutes = in_minutes(report.pace.true_seconds)
+    heads = ["MSE by lead time", *(lead_text(lead, minutes) for lead in report.leads)]
     rows = [
         [title_of_predictor(name), *(score_text(scores.mse) for scores in leads)]
         for name, leads in report.per_lead_time.items()
@@ -191,13 +201,16 @@ def _name(report: EvaluationReport) -> str:
 
 def _what(report: EvaluationReport) -> str:
     model = report.settings.get("model", {}).get("name", "model")
-    return (
-        f"{model} on the {report.part} part of {report.store.name}: {report.windows:,} windows "
-        f"from {report.clips:,} clips, lead times {report.leads[0]} to {report.leads[-1]} frames"
-        if not report.part.startswith("all")
-        else f"{model} on all {report.windows:,} windows of {report.store.name}, "
-        f"{report.clips:,} clips, lead times {report.leads[0]} to {report.leads[-1]} frames"
+    where = (
+        f"all {report.windows:,} windows of {report.store.name}, {report.clips:,} clips"
+        if report.part.startswith("all")
+        else f"the {report.part} part of {report.store.name}: {report.windows:,} windows from "
+        f"{report.clips:,} clips"
     )
+    minutes = in_minutes(report.pace.true_seconds)
+    first, last = (f"{lead * (minutes or 1):g}" for lead in (report.leads[0], report.leads[-1]))
+    unit = "frames" if minutes is None else "minutes"
+    return f"{model} on {where}, lead times {first} to {last} {unit}"
 
 
 def _scores(report: EvaluationReport) -> list[str]:

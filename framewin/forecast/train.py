@@ -16,7 +16,7 @@ import framewin
 from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset, SplitParts
 from framewin.errors import StoreError, TrainingError
-from framewin.forecast.figures import write_gif, write_sheet
+from framewin.forecast.figures import THEME, sheet, write_gif
 from framewin.forecast.normalize import model_scale
 from framewin.forecast.runs import (
     CHECKPOINT_FILE,
@@ -264,7 +264,7 @@ def _finished(
     if writes:
         _write_model(run)
         shown = examples(forecaster, parts[part], SHOWN_WINDOWS)
-        write_sheet(run.folder / SHEET_FILE, shown)
+        sheet(shown).write(run.folder / SHEET_FILE, THEME)
         write_gif(run.folder / GIF_FILE, shown)
         write_json(run.folder / METRICS_FILE, _metrics_record(report))
         (run.folder / CHECKPOINT_FILE).unlink(missing_ok=True)

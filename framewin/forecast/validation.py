@@ -19,7 +19,7 @@ from framewin.forecast.scoring import (
     score_windows,
     shown_values,
 )
-from framewin.metrics import Scores
+from framewin.metrics import FULL_SCALE, Scores
 from framewin.schema import shown_number
 
 
@@ -76,8 +76,8 @@ def examples_of(model: Any, dataset: FrameWindowDataset, windows: Sequence[int])
     shown = zip(windows, *(shown_values(each, nodata) for each in frames), strict=True)
     seconds = true_pace(dataset.clips, dataset.conversion, dataset.spec.frame_step).true_seconds
     minutes = in_minutes(seconds)
-    gap = dataset.spec.lead_gap
-    return [Example(title_of(dataset, w), i, t, f, gap, minutes) for w, i, t, f in shown]
+    gap, full = dataset.spec.lead_gap, FULL_SCALE[dataset.frame_format.dtype]
+    return [Example(title_of(dataset, w), i, t, f, gap, minutes, full) for w, i, t, f in shown]
 
 
 def title_of(dataset: FrameWindowDataset, window: int) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import imageio.v3 as iio
 import numpy as np
+from PIL import Image
 
 from framewin.dataset import FrameWindowDataset, Window
 from framewin.errors import SourceError
+from framewin.forecast.drawing import VECTOR_SUFFIXES, Drawing
 from framewin.forecast.figures import (
-    BACKGROUND,
     LAST_FRAME_SECONDS,
     PLAIN,
+    THEME,
     Example,
     Look,
     Painter,
@@ -36,7 +36,8 @@ FRAMES_PER_CLIP = 8
 BAR_HEIGHT = 10
 PRESENT = (120, 160, 120)
 MISSING = (220, 70, 60)
-SUFFIXES = (".png", ".gif")
+SHEET_SUFFIXES = (".png", *VECTOR_SUFFIXES)
+SUFFIXES = (*SHEET_SUFFIXES, ".gif")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,51 +52,49 @@ class WindowPicture:
     """RGB pictures, uint8 (h, w, 3); of targets, with a line below."""
     input_frames: int
     """How many of them are inputs."""
-    scale: np.ndarray | None = None
-    """A row that says which colours values have."""
+    scale: tuple[Drawing, ...] = ()
+    """A row that says which colours values have, where they were chosen."""
+    theme: str = THEME
 
-    def image(self) -> np.ndarray:
-        """Inputs in one row, targets below: uint8 (H, W, 3)."""
+    def drawing(self) -> Drawing:
+        """Inputs in one row, targets below."""
         rows = [caption(line, None) for line in self.title]
         count = self.input_frames
         for name, part in (("inputs", slice(count)), ("targets", slice(count, None))):
             shown, labels = self.frames[part], self.labels[part]
             rows.append(caption(name, None))
             rows.append(strip([caption(text, shown[0]) for text in labels]))
-            rows.append(strip(list(shown)))
-        return stack([*rows, *self._scale_row()])
+            rows.append(strip(shown))
+        return stack([*rows, *self.scale])
+
+    def image(self) -> np.ndarray:
+        """Its pixels: uint8 (H, W, 3)."""
+        return self.drawing().pixels(self.theme)
 
     def save(self, path: str | Path) -> Path:
-        """Write a PNG of all frames, or a GIF that plays them.
+        """Write a PNG, PDF or SVG of all frames, or a GIF that plays them.
 
         Raises:
             SourceError: Another suffix.
+            MissingDependencyError: PDF or SVG without matplotlib.
         """
         refuse_url(path, "pictures are written to this machine, give a path")
         path = Path(path)
         if path.suffix.lower() not in SUFFIXES:
-            raise SourceError(f"{path} must end in {' or '.join(SUFFIXES)}")
-        if path.suffix.lower() == ".png":
-            iio.imwrite(path, self.image())
+            raise SourceError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        if path.suffix.lower() != ".gif":
+            self.drawing().write(path, self.theme)
             return path
-        pictures = [
-            stack(
-                [
-                    *(caption(line, None) for line in self.title),
-                    caption(label, None),
-                    frame,
-                    *self._scale_row(),
-                ]
-            )
+        title = [caption(line, None) for line in self.title]
+        pages = [
+            stack([*title, caption(label, None), frame, *self.scale])
             for label, frame in zip(self._played_labels(), self.frames, strict=True)
         ]
-        frames = _same_size(pictures)
-        held = [SHOWN_SECONDS] * (len(frames) - 1) + [SHOWN_SECONDS + LAST_FRAME_SECONDS]
-        path.write_bytes(gif_bytes(frames, held))
+        size = max(page.width for page in pages), max(page.height for page in pages)
+        pictures = [Drawing(*size, page.items).pixels(self.theme) for page in pages]
+        held = [SHOWN_SECONDS] * (len(pages) - 1) + [SHOWN_SECONDS + LAST_FRAME_SECONDS]
+        path.write_bytes(gif_bytes(pictures, held))
         return path
-
-    def _scale_row(self) -> list[np.ndarray]:
-        return [] if self.scale is None else [self.scale]
 
     def _played_labels(self) -> list[str]:
         kinds = ["input"] * self.input_frames
@@ -104,7 +103,7 @@ class WindowPicture:
 
     def _repr_png_(self) -> bytes:
         data = io.BytesIO()
-        iio.imwrite(data, self.image(), extension=".png")
+        Image.fromarray(self.image()).save(data, format="PNG")
         return data.getvalue()
 
 
@@ -113,11 +112,14 @@ def window_picture(dataset: FrameWindowDataset, window: int, look: Look = PLAIN)
 
     Raises:
         IndexError: No such window.
+        ValueError: A colour map for frames of several channels.
     """
+    look.check(dataset.frame_format.channels)
     inputs, targets = dataset[window][:2]
     where = dataset.window(window)
     inputs, targets = (shown_values(part, dataset.nodata) for part in (inputs, targets))
-    example = Example("", inputs, targets, targets)
+    full = FULL_SCALE[dataset.frame_format.dtype]
+    example = Example("", inputs, targets, targets, full=full)
     show = Painter(example, look)
     numbers = (*where.input_frame_numbers, *where.predict_frame_numbers)
     return WindowPicture(
@@ -128,26 +130,28 @@ def window_picture(dataset: FrameWindowDataset, window: int, look: Look = PLAIN)
             *(marked(show(frame)) for frame in example.truth),
         ),
         input_frames=len(inputs),
-        scale=show.scale(FULL_SCALE[dataset.frame_format.dtype]) if look.is_chosen else None,
+        scale=tuple(show.scale()),
+        theme=look.theme or THEME,
     )
 
 
 def contact_sheet(
     dataset: FrameWindowDataset, *, max_clips: int = CLIPS_SHOWN, look: Look = PLAIN
-) -> np.ndarray:
+) -> Drawing:
     """A row of frames for each clip, and below it a bar of time in which gaps are red.
 
-    Returns:
-        uint8 (H, W, 3).
+    Raises:
+        ValueError: A colour map for frames of several channels.
     """
-    clips = dataset.clips
-    rows = []
+    look.check(dataset.frame_format.channels)
+    clips, full = dataset.clips, FULL_SCALE[dataset.frame_format.dtype]
+    rows: list[np.ndarray | Drawing] = []
     for clip, name in enumerate(clips.names[:max_clips]):
         first, length = int(clips.clip_starts[clip]), int(clips.clip_lengths[clip])
         places = np.unique(np.linspace(first, first + length - 1, FRAMES_PER_CLIP).astype(int))
         found = np.concatenate([_frame(dataset, int(row)) for row in places])
         frames = shown_values(found, dataset.nodata)
-        show = Painter(Example("", frames, frames, frames), look)
+        show = Painter(Example("", frames, frames, frames, full=full), look)
         shown = [show(frame) for frame in frames]
         numbers = clips.frame_numbers(places).tolist()
         gaps = sum(1 for gap in clips.gaps() if gap.clip == name)
@@ -155,10 +159,9 @@ def contact_sheet(
             caption(f"{name}: {length} frames, gaps: {gaps}", None),
             strip([caption(_label(n, clips), shown[0]) for n in numbers]),
             strip(shown),
-            _time_bar(clips, clip, strip(shown).shape[1]),
+            _time_bar(clips, clip, round(strip(shown).width)),
+            *show.scale(),
         ]
-        if look.is_chosen:
-            rows.append(show.scale(FULL_SCALE[dataset.frame_format.dtype]))
     if len(clips.names) > max_clips:
         rows.append(caption(f"and {len(clips.names) - max_clips} more clips", None))
     return stack(rows)
@@ -197,12 +200,3 @@ def _origins(where: Window) -> tuple[str, ...]:
     files = tuple(dict.fromkeys((*where.input_files, *where.predict_files)))
     named = files if len(files) <= 2 else (files[0], "...", files[-1])
     return (" ".join(named),)
-
-
-def _same_size(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    height = max(picture.shape[0] for picture in pictures)
-    width = max(picture.shape[1] for picture in pictures)
-    frames = np.full((len(pictures), height, width, 3), BACKGROUND, np.uint8)
-    for frame, picture in zip(frames, pictures, strict=True):
-        frame[: picture.shape[0], : picture.shape[1]] = picture
-    return frames

@@ -288,11 +288,12 @@ ROWS: dict[str, list[Row]] = {
         Row(("--out", "b.png"), {"picture.out": "b.png"}),
         Row(("--window", "12"), {"window_picture.window": 12}),
         Row(("--cmap", "viridis"), {"window_picture.cmap": "viridis"}),
-        Row(("--vmin", "51"), {"window_picture.low": 0.2}),
-        Row(("--vmax", "102"), {"window_picture.high": 0.4}),
+        Row(("--vmin", "51"), {"window_picture.vmin": 51.0}),
+        Row(("--vmax", "102"), {"window_picture.vmax": 102.0}),
+        Row(("--theme", "light"), {"window_picture.theme": "light"}),
         Row(
             ("--cmap", "viridis", "--vmin", "51", "--vmax", "102"),
-            {"contact_sheet.cmap": "viridis", "contact_sheet.low": 0.2, "contact_sheet.high": 0.4},
+            {"contact_sheet.cmap": "viridis", "contact_sheet.vmin": 51, "contact_sheet.vmax": 102},
             of=(*STORE, "--out", "a.png"),
         ),
     ],
@@ -358,6 +359,11 @@ ROWS: dict[str, list[Row]] = {
         Row(("--batch-size", "3"), {"batch_size": 3}),
         Row(OWN, {"load_run.model": "mine.models:build"}),
         Row(("--seed", "5"), {"seed": 5}),
+        Row(("--figures", "svg"), {"figures": "svg"}),
+        Row(("--cmap", "viridis"), {"cmap": "viridis"}),
+        Row(("--vmin", "51"), {"vmin": 51.0}),
+        Row(("--vmax", "102"), {"vmax": 102.0}),
+        Row(("--theme", "light"), {"theme": "light"}),
         Row(("--quiet",), {"progress": None}),
     ],
     "predict": [
@@ -441,9 +447,12 @@ def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
 
         monkeypatch.setattr(module, name, noted)
 
-    for place, instead in {
-        k: v for each in COMMANDS.values() for k, v in each.stubs.items()
-    }.items():
+    stubs = {k: v for each in COMMANDS.values() for k, v in each.stubs.items()}
+    # All are imported first: a module that takes a function by its name would keep what is put in
+    # its place for a while.
+    for place in stubs:
+        importlib.import_module(place.rpartition(".")[0])
+    for place, instead in stubs.items():
         stub(place, instead)
 
     def run(command: str, *arguments: str) -> dict[str, Any]:

@@ -10,10 +10,13 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from framewin import FrameWindowDataset, SourceError
+from framewin.cli import app
+from framewin.forecast.figures import THEME
 from framewin.forecast.window_figures import BAR_HEIGHT, MISSING, contact_sheet
-from tests.conftest import MakeClips, make_frame
+from tests.conftest import MakeClips, import_or_skip, make_frame
 
 CLIPS = {"a": [*range(6), *range(10, 16)], "b": range(6)}
 
@@ -50,7 +53,7 @@ def test_pictures_are_written(ds: FrameWindowDataset, tmp_path: Path) -> None:
     assert np.array_equal(iio.imread(picture.save(tmp_path / "w.png")), picture.image())
     assert len(iio.imread(picture.save(tmp_path / "w.gif"))) == 3
     assert picture._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(SourceError, match=re.escape("w.txt must end in .png or .gif")):
+    with pytest.raises(SourceError, match=re.escape("w.txt must end in .png, .pdf, .svg or .gif")):
         picture.save(tmp_path / "w.txt")
     with pytest.raises(IndexError, match="window 99 is out of range"):
         ds.show(99)
@@ -66,7 +69,7 @@ def test_times_are_shown(make_store: MakeClips) -> None:
 
 def test_gaps_are_red(ds: FrameWindowDataset) -> None:
     """A quarter of clip a is missing, nothing of clip b."""
-    sheet = contact_sheet(ds)
+    sheet = contact_sheet(ds).pixels(THEME)
     red = (sheet == MISSING).all(axis=-1)
     rows = np.flatnonzero(red.any(axis=1))
     assert len(rows) == BAR_HEIGHT
@@ -86,10 +89,30 @@ def test_the_command(ds: FrameWindowDataset, tmp_path: Path) -> None:
     assert "inputs   11 12\ntargets  13\n" in done.stdout
     assert run("--out", tmp_path / "all.png").returncode == 0
     assert (tmp_path / "all.png").exists()
-    assert run("--out", tmp_path / "all.gif").returncode == 2
+    done = run("--out", tmp_path / "all.gif")
+    assert (done.returncode, "--out must end in .png, .pdf, .svg" in done.stderr) == (2, True)
     assert run("--window", 99, *shape, "--out", tmp_path / "x.png").returncode == 2
     for window in ((), ("--window", 1, *shape)):
         done = run(*window, "--out", tmp_path / "missing" / "x.png")
         assert done.returncode == 2
         assert "--out must be in a folder that is there, got" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_pictures_for_papers(ds: FrameWindowDataset, tmp_path: Path) -> None:
+    """A window and all clips as SVG and PDF on white, with their words."""
+    import_or_skip("matplotlib")
+    window = ("--window", "5", "--input-frames", "2", "--predict-frames", "1")
+    for options, words in (
+        (window, ["window 5 of 12, clip a", "11", "13"]),
+        ((), ["a: 12 frames, gaps: 1", "b: 6 frames, gaps: 0"]),
+    ):
+        for suffix in ("svg", "pdf"):
+            out = tmp_path / f"a.{suffix}"
+            command = ["show", str(ds.path), "--theme", "light", "--out", str(out), *options]
+            result = CliRunner().invoke(app, command)
+            assert result.exit_code == 0, result.output
+        svg = (tmp_path / "a.svg").read_text()
+        assert [word for word in words if f">{word}</text>" not in svg] == []
+        assert "fill: #ffffff" in svg
+        assert len(re.findall(rb"/Type /Page\b", (tmp_path / "a.pdf").read_bytes())) == 1

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import math
+import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from framewin.forecast import charts
 from framewin.forecast.charts import Chart, Series, colour_of, png, svg, ticks
+from tests.conftest import import_or_skip
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-9)
 
@@ -83,3 +87,26 @@ def test_lead_times_in_minutes() -> None:
     texts = [each.text for each in ElementTree.fromstring(svg(chart)) if each.text]
     assert {"lead time, minutes", "7.5", "15"} <= set(texts)
     assert "lead time, frames" in svg(two_lines((1, 2, 3)))
+
+
+def test_charts_for_papers(tmp_path: Path) -> None:
+    """Texts of the SVG are texts, and lines have the colours of their series."""
+    import_or_skip("matplotlib")
+    charts.drawing([two_lines((2.0, 3.0, 1.0))] * 3).write(tmp_path / "c.svg", "light")
+    charts.drawing([two_lines((2.0, 3.0, 1.0))] * 3).write(tmp_path / "c.pdf", "light")
+    root = ElementTree.parse(tmp_path / "c.svg").getroot()
+    texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:2] == ["model", "b"]
+    assert texts.count("MSE <per> pixel & more") == texts.count("lead time, frames") == 3
+    assert (tmp_path / "c.svg").read_text().count(f"stroke: {colour_of(0)}") >= 3
+    assert len(re.findall(rb"/Type /Page\b", (tmp_path / "c.pdf").read_bytes())) == 1
+
+
+@pytest.mark.parametrize(("theme", "page"), [("light", 255), ("dark", 24)])
+def test_a_chart_has_a_theme(theme: str, page: int) -> None:
+    """White by default."""
+    pixels = np.asarray(Image.open(io.BytesIO(png([two_lines((2.0, 3.0, 1.0))], theme))))
+    assert pixels[0, 0, 0] == page
+    assert (png([two_lines((2.0, 3.0, 1.0))]) == png([two_lines((2.0, 3.0, 1.0))], theme)) == (
+        theme == "light"
+    )

@@ -22,7 +22,8 @@ from PIL import Image
 import framewin
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert, evaluate
 from framewin.cli import main
-from framewin.forecast.report import text_tables
+from framewin.forecast.figures import Look
+from framewin.forecast.report import lead_table, text_tables
 from framewin.forecast.runs import load_run
 from framewin.forecast.validation import examples_of
 from framewin.stores.durable import MARKER
@@ -514,3 +515,31 @@ def test_the_command(
         printed = " ".join(capfd.readouterr().err.replace("\u2502", "").split())
         assert words in printed
         assert "Traceback" not in printed
+
+
+def test_pictures_for_papers(make_store: MakeClips, tmp_path: Path) -> None:
+    """Beside the PNG files, in the colours that were asked for; lead times in minutes."""
+    import_or_skip("matplotlib")
+    options = {"frame_regex": r"(?P<time>\d{8}T\d{4})", "time_format": "%Y%m%dT%H%M"}
+    clips = {f"c{n}": range(10, 58, 5) for n in range(8)}
+    store = make_store(clips, shape=SHAPE, pattern="20260102T03{}.png", converted=options)
+    folder = make_run(tmp_path / "run", store)
+    with pytest.raises(ValueError, match="figures must be pdf or svg, got 'bmp'"):
+        evaluate(folder, figures="bmp")
+    with pytest.raises(ValueError, match="cmap is for frames of one channel, these have 3"):
+        evaluate(folder, look=Look("viridis"))
+    report = evaluate(folder, figures="svg", look=Look(vmin=10, vmax=200, theme="light"))
+    assert lead_table(report)[0] == ["MSE by lead time", "+5 min", "+10 min"]
+    page = (report.out / "report.html").read_text()
+    assert "lead times 5 to 10 minutes" in page
+    assert "<th>+10 min</th>" in page
+    assert ":root { color-scheme: light;" in page
+    assert "prefers-color-scheme" not in page
+    for name in ("best", "lead_time"):
+        assert np.asarray(Image.open(report.out / f"{name}.png"))[0, 0].tolist() == [255] * 3
+        svg = (report.out / f"{name}.svg").read_text()
+        assert "fill: #ffffff" in svg
+        assert (">200</text>" in svg, ">lead time, minutes</text>" in svg) == (
+            (name == "best"),
+            (name == "lead_time"),
+        )
