@@ -205,11 +205,15 @@ class Painter:
         if low >= 0 and DIM < high <= 1:
             low, high = 0.0, 1.0
         self.look, self.full_size, self._full = look, full_size, example.full
-        # A limit beyond all values takes the other, unstated one with it.
         if look.vmin is not None:
-            low, high = look.vmin / self._full, max(high, look.vmin / self._full)
+            low = look.vmin / self._full
         if look.vmax is not None:
-            low, high = min(low, look.vmax / self._full), look.vmax / self._full
+            high = look.vmax / self._full
+        # A limit beyond all values, which are then all of one colour.
+        if look.vmin is not None and low >= high:
+            high = low + 1 / self._full
+        elif look.vmax is not None and low >= high:
+            low = high - 1 / self._full
         self.low, self.high = low, high
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:

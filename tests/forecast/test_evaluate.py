@@ -526,15 +526,15 @@ def test_pictures_for_papers(make_store: MakeClips, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", store)
     with pytest.raises(ValueError, match="figures must be pdf or svg, got 'bmp'"):
         evaluate(folder, figures="bmp")
-    with pytest.raises(ValueError, match="cmap is for frames of one channel, these have 3"):
-        evaluate(folder, look=Look("viridis"))
-    report = evaluate(folder, figures="svg", look=Look(vmin=10, vmax=200, theme="light"))
+    report = evaluate(folder, figures="svg", look=Look("viridis", 10, 200, "light"))
     assert lead_table(report)[0] == ["MSE by lead time", "+5 min", "+10 min"]
     page = (report.out / "report.html").read_text()
     assert "lead times 5 to 10 minutes" in page
     assert "<th>+10 min</th>" in page
     assert ":root { color-scheme: light;" in page
     assert "prefers-color-scheme" not in page
+    best = np.asarray(Image.open(report.out / "best.png"))
+    assert (best == [68, 1, 84]).all(axis=-1).any(), "the first colour, of the scale at least"
     for name in ("best", "lead_time"):
         assert np.asarray(Image.open(report.out / f"{name}.png"))[0, 0].tolist() == [255] * 3
         svg = (report.out / f"{name}.svg").read_text()
@@ -543,3 +543,12 @@ def test_pictures_for_papers(make_store: MakeClips, tmp_path: Path) -> None:
             (name == "best"),
             (name == "lead_time"),
         )
+
+
+def test_a_colour_map_is_for_one_channel(make_store: MakeClips, tmp_path: Path) -> None:
+    """It is refused before anything is scored."""
+    import_or_skip("matplotlib")
+    folder = make_run(tmp_path / "run", make_store(CLIPS, shape=(*SHAPE[:2], 3)))
+    with pytest.raises(ValueError, match="cmap is for frames of one channel, these have 3"):
+        evaluate(folder, look=Look("viridis"))
+    assert not (folder / "evaluation").exists()

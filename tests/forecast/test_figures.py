@@ -113,7 +113,7 @@ def test_a_limit_beyond_all_values() -> None:
     assert (above(window.truth[0]) == 0).all()
     assert (below(window.truth[0]) == 255).all()
     texts = [i.text for show in (above, below) for i in show.scale()[0].items if hasattr(i, "text")]
-    assert texts == ["300", "300", "-10", "-10"]
+    assert texts == ["300", "301", "-11", "-10"]
 
 
 def test_colours_that_cannot_be() -> None:

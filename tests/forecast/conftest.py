@@ -1,0 +1,3 @@
+"""Fixtures of the tests of forecasts."""
+
+from tests.helpers.training import run as run
