@@ -67,6 +67,8 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     Raises:
         SourceError: No such array, axes that do not fit it, or a missing chunk.
     """
+    # The time of a folder says nothing of the files in it.
+    _opened.cache_clear()
     with _source_errors():
         source = _open(path, options)
         if not options.allow_missing_chunks:

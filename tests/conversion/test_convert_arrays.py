@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tracemalloc
@@ -506,3 +507,14 @@ def test_times_of_several_files_and_calendars(tmp_path: Path) -> None:
         **options,
     )
     assert (report.step, len(report.gaps)) == (300, 1)
+
+
+def test_a_zarr_array_that_is_written_anew(tmp_path: Path) -> None:
+    """Regression: its metadata were those of the conversion before in the same process."""
+    for number, dtype in enumerate(("<u2", ">u2")):
+        data = np.arange(1, 61, dtype=dtype).reshape(3, 4, 5)
+        array = zarr.create_array(tmp_path / "a.zarr", data=data, overwrite=True, zarr_format=2)
+        os.utime(tmp_path / "a.zarr", ns=(0, 0))
+        convert(tmp_path / "a.zarr", tmp_path / f"{number}.zarr")
+        found = open_store(tmp_path / f"{number}.zarr").frames.take(np.arange(3))
+        assert np.array_equal(found[..., 0], array[:])
