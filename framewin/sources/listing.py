@@ -156,7 +156,7 @@ def list_frames(
         rule: How names are read; by default the last number is the frame's.
         probe: Called with the first file of a folder whose names are in doubt: files that are
             clips by themselves may be called anything, and what it raises comes before doubts
-            about names; and with the first GIF, APNG or .npz file of each folder.
+            about names; and with the GIF, APNG or .npz files of each folder up to a clip.
 
     Raises:
         SourceError: No folder, no frames, or names that leave the order of frames in doubt.
@@ -222,8 +222,13 @@ def _clip_suffixes(folder: Path, names: Mapping[str, str], probe: Probe) -> set[
     suffixes = set(names.values())
     for suffix in suffixes & USUAL_CLIP_SUFFIXES:
         alike = sorted((name for name in names if names[name] == suffix), key=natural_key)
-        answers = (_answer(probe, f"{folder}{os.sep}{name}") for name in alike)
-        if next((answer for answer in answers if answer is not None), True) is False:
+        # A clip of a single frame may be the first of clips.
+        answers: set[bool | None] = set()
+        for name in alike:
+            answers.add(_answer(probe, f"{folder}{os.sep}{name}"))
+            if True in answers:
+                break
+        if False in answers and True not in answers:
             suffixes.remove(suffix)
     return suffixes & (CLIP_SUFFIXES | USUAL_CLIP_SUFFIXES)
 

@@ -19,6 +19,8 @@ _USUAL_RATES = tuple(
 )
 _ROUNDING_TICKS = 1.001
 _LEAST_TICKS = 3
+_COARSEST_ROUNDING = Fraction(1, 100)
+"""Seconds; delays that differ by more are meant to."""
 _MOST_TICKS = 2**53
 VARIABLE = ", variable frame rate"
 """What is said behind the mode of such a clip."""
@@ -65,7 +67,8 @@ def with_delays(info: FileInfo, delays: Sequence[int], tick: Fraction, path: str
     """An animation whose frames are each shown for so many ticks, with the numbers by its times.
 
     The delay of the last frame counts for nothing. Where no other has one, numbers stay as they
-    are, and where only some have one that is noted.
+    are, and where only some have one that is noted. Delays that differ by a tick of at most 10 ms
+    are one rate, rounded.
 
     Raises:
         SourceError: Delays in ticks too fine to be counted.
@@ -79,7 +82,12 @@ def with_delays(info: FileInfo, delays: Sequence[int], tick: Fraction, path: str
     if total > _MOST_TICKS:
         raise SourceError(f"{path} has delays too fine to be counted; write it again")
     stamps = np.cumsum([0, *before], dtype=np.int64)
-    timing = timing_of(stamps, tick, [*_USUAL_RATES, len(before) / (total * tick)])
+    mean = total * tick / len(before)
+    timing = timing_of(stamps, tick, [*_USUAL_RATES, 1 / mean])
+    # Of one rate, such as 40 a second by delays of 2 and 3: no usual step, and no gap either.
+    rounded = max(before) - min(before) <= 1 and tick <= _COARSEST_ROUNDING
+    if rounded and (timing.step != 1 or (np.diff(timing.numbers) > 1).any()):
+        timing = Timing(np.arange(len(delays)), 1, timing.usual, mean)
     return replace(
         info,
         mode=info.mode if timing.step == 1 else f"{info.mode}{VARIABLE}",

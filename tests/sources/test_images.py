@@ -225,6 +225,32 @@ def test_delays_of_animations(
     assert len(report.gaps) == gaps
 
 
+@pytest.mark.parametrize(
+    ("kind", "delays", "seconds"),
+    [
+        ("gif", [20, 30, 20, 30, 20], "1/40"),
+        ("gif", [20, 10, 20, 20, 10, 20, 20], "1/60"),
+        ("png", [20, 30, 20, 30, 20], "1/40"),
+        ("png", [100, 200, 100, 200, 100], None),
+    ],
+)
+def test_delays_that_are_rounded(
+    tmp_path: Path, kind: str, delays: list[int], seconds: str | None
+) -> None:
+    """Of rates without whole ticks: no gap; delays of other sizes are meant."""
+    images = [Image.fromarray(picture(seed)) for seed in range(len(delays))]
+    path = tmp_path / ("a.apng" if kind == "png" else "a.gif")
+    data = saved(images[0], kind, save_all=True, append_images=images[1:], duration=delays)
+    path.write_bytes(data)
+    info = clip_decoder(path.name).inspect_clip(str(path), COLOUR)
+    report = convert(path, tmp_path / "clips.zarr")
+    assert bool(report.gaps) == (seconds is None)
+    if seconds is not None:
+        assert info.numbers is not None
+        assert [*info.numbers] == [*range(len(delays))]
+        assert info.frame_seconds == seconds
+
+
 def test_uneven_page_times_are_reported(tmp_path: Path) -> None:
     """Of a stack whose pages carry their dates; those that differ by rounding are even."""
     for seconds, uneven in (([0, 5, 10, 30], True), ([0, 1, 1, 2], False)):
@@ -312,8 +338,19 @@ def test_animations_beside_frames(tmp_path: Path) -> None:
     assert (report.clips, report.frames) == (2, 7)
     for number in range(3, 6):
         (folder / f"{number}.gif").write_bytes(gif_bytes(frames=1 + number // 5))
-    with pytest.raises(SourceError, match=r"5\.gif holds 2 frames in a place for single frames"):
+    with pytest.raises(SourceError, match=r"such as 3\.gif, beside 5\.gif of several; choose one"):
         convert(folder, tmp_path / "again.zarr", exclude=("walk*",))
+
+
+@pytest.mark.parametrize("names", [("c1", "c2", "c3"), ("cat", "dog", "owl")])
+def test_a_first_animation_of_a_single_frame(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Regression: it made frames of all animations of its folder, which were then refused."""
+    (tmp_path / "in").mkdir()
+    for name, frames in zip(names, (1, 6, 6), strict=True):
+        (tmp_path / "in" / f"{name}.gif").write_bytes(gif_bytes(frames=frames))
+    report = convert(tmp_path / "in", tmp_path / "clips.zarr")
+    assert (report.clips, report.frames) == (3, 13)
+    assert open_store(tmp_path / "clips.zarr").meta.clips.names == names
 
 
 @pytest.mark.parametrize(
