@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -354,7 +355,12 @@ def _claim(partial: Path) -> None:
         _step("mkdir", partial)
         partial.mkdir()
     except FileExistsError:
-        if partial.is_symlink() or not partial.is_dir() or not _is_ours(partial):
+        try:
+            ours = stat.S_ISDIR(partial.lstat().st_mode) and _is_ours(partial)
+        except FileNotFoundError:
+            # Who worked there has just ended.
+            raise _in_use(partial) from None
+        if not ours:
             raise StoreError(
                 f"{partial} is in the way and was not made by framewin; move it or choose "
                 "another name"
@@ -369,8 +375,11 @@ def _claim(partial: Path) -> None:
 
 
 def _is_ours(partial: Path) -> bool:
-    # The marker is made once the lock is held, and removed before it.
-    return (partial / MARKER).is_file() or {path.name for path in partial.iterdir()} <= {LOCK}
+    # The marker is made once the lock is held, and removed before it; so one look tells.
+    names = {path.name for path in partial.iterdir()}
+    if MARKER in names:
+        return not (partial / MARKER).is_dir()
+    return all(name == LOCK or name.startswith(f"{LOCK}.") for name in names)
 
 
 @contextmanager
@@ -398,7 +407,7 @@ def locked(partial: Path) -> Iterator[None]:
         # A process forked from this one has let go of it.
         if lock in _locks:
             _locks.remove(lock)
-            if held and _holder(partial) == _this_process():
+            if held and _holder(partial / LOCK) == _this_process():
                 (partial / LOCK).unlink(missing_ok=True)
             os.close(lock)
 
@@ -429,27 +438,59 @@ def _lock(descriptor: int, partial: Path) -> bool:
             file=sys.stderr,
         )
     # The other conversion may have ended, and removed its folder, while this one opened it.
-    if not partial.exists() or not os.path.samestat(os.fstat(descriptor), partial.stat()):
+    if not _is_at(descriptor, partial):
         raise _in_use(partial)
     return alone
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether what is open still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _hold(partial: Path, *, alone: bool) -> None:
     """Make the file that names this process, unless a process that may live has made it."""
     path = partial / LOCK
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    if os.path.lexists(path):
+        _put_aside(partial, alone=alone)
     try:
         descriptor = os.open(path, flags, 0o666)
-    except FileExistsError:
-        if not _has_ended(_holder(partial), alone=alone):
-            raise _in_use(partial, clear=True) from None
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, flags, 0o666)
+    except (FileExistsError, FileNotFoundError):
+        raise _in_use(partial) from None
     try:
-        os.write(descriptor, json.dumps(_this_process()).encode())
+        data = json.dumps(_this_process()).encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.fsync(descriptor)
+        # As long as it was empty, another process could take it for one that a kill has left.
+        if not _is_at(descriptor, path):
+            raise _in_use(partial)
+    except BaseException:
+        if _is_at(descriptor, path):
+            path.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
+
+
+def _put_aside(partial: Path, *, alone: bool) -> None:
+    """Remove the lock file of a process that has ended, but not one made in its place."""
+    path, aside = partial / LOCK, partial / f"{LOCK}.{uuid.uuid4().hex}"
+    found = _holder(path)
+    if not _has_ended(found, alone=alone and os.access(path, os.R_OK)):
+        raise _in_use(partial, clear=True)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        raise _in_use(partial) from None
+    if _holder(aside) != found:
+        aside.rename(path)
+        raise _in_use(partial)
+    aside.unlink()
 
 
 def _this_process() -> dict[str, Any]:
@@ -459,10 +500,10 @@ def _this_process() -> dict[str, Any]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "machine": machine, "boot": boot}
 
 
-def _holder(partial: Path) -> dict[str, Any]:
-    """Who works on a folder; empty if nobody says so."""
+def _holder(lock: Path) -> dict[str, Any]:
+    """Who made a lock file; empty if it does not say so."""
     try:
-        found = json.loads((partial / LOCK).read_text())
+        found = json.loads(lock.read_text())
     except (OSError, ValueError):
         return {}
     named = isinstance(found, dict) and found.keys() == _this_process().keys()
@@ -473,9 +514,11 @@ def _has_ended(holder: dict[str, Any], *, alone: bool) -> bool:
     """Whether the process that made the lock file cannot be at work any more.
 
     Args:
-        holder: That process.
+        holder: That process; empty where a kill or a full disk kept it from saying so.
         alone: Whether the system keeps other processes of this machine out.
     """
+    if not holder:
+        return alone
     this = _this_process()
     same_boot = holder.get("boot") == this["boot"]
     same_machine = all(holder.get(key) == this[key] for key in ("host", "machine"))
@@ -498,7 +541,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _in_use(partial: Path, *, clear: bool = False) -> InUseError:
-    holder = _holder(partial)
+    holder = _holder(partial / LOCK)
     name = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
     message = f"{partial} is in use by {name}; wait for it or choose another name"
     if clear:

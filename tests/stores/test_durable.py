@@ -259,7 +259,9 @@ def lock_of(partial: Path, **changed: object) -> str:
     return f"process {holder['pid']} on {holder['host']}"
 
 
-def test_two_machines_on_one_disk(make_clips: MakeClips, tmp_path: Path) -> None:
+def test_two_machines_on_one_disk(
+    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock of the system may end at the machine's border, so a file names who is at work."""
     source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
     partial = durable.partial_path(dest)
@@ -270,12 +272,81 @@ def test_two_machines_on_one_disk(make_clips: MakeClips, tmp_path: Path) -> None
     )
     with pytest.raises(StoreError, match=re.escape(message)):
         convert(source, dest)
-    (partial / durable.LOCK).write_text("torn")
-    with pytest.raises(StoreError, match=r"in use by another process; .* if it has ended, remove"):
-        convert(source, dest)
-    (partial / durable.LOCK).unlink()
-    convert(source, dest)
-    assert not partial.exists()
+    for text in ("torn", ""):
+        (partial / durable.LOCK).write_text(text)
+        with monkeypatch.context() as patch:
+            refusing(patch, errno.ENOLCK)
+            message = r"in use by another process; .* if it has ended, remove"
+            with pytest.raises(StoreError, match=message):
+                convert(source, dest)
+        # With the lock of the system it is what a kill or a full disk has left.
+        with durable.building(dest) as site:
+            site.store.touch()
+        assert not partial.exists()
+        dest.unlink()
+        partial.mkdir()
+
+
+@pytest.mark.parametrize("place", ["write", "fsync"])
+def test_a_lock_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """On a full disk it is removed, so that the next attempt is not kept out."""
+
+    def fail(*_: object) -> int:
+        if place == "write":
+            return 3
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, place, fail)
+        with pytest.raises(OSError, match="No space left"), durable.building(tmp_path / "x"):
+            pass
+    assert not (durable.partial_path(tmp_path / "x") / durable.LOCK).exists()
+    with durable.building(tmp_path / "x") as site:
+        site.store.touch()
+    assert (tmp_path / "x").exists()
+
+
+def test_one_of_two_takes_a_dead_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has seen it, but comes after the other, leaves the other's as it is."""
+    refusing(monkeypatch, errno.ENOLCK)
+    partial = durable.partial_path(tmp_path / "x")
+    lock_of(partial, pid=2**22 + 1)
+    lock = partial / durable.LOCK
+    ended = durable._has_ended
+
+    def overtaken(holder: dict[str, object], *, alone: bool) -> bool:
+        lock_of(partial, host="faster")
+        return ended(holder, alone=alone)
+
+    monkeypatch.setattr(durable, "_has_ended", overtaken)
+    with pytest.raises(durable.InUseError, match="on faster"), durable.building(tmp_path / "x"):
+        pass
+    assert json.loads(lock.read_text())["host"] == "faster"
+    assert [path.name for path in partial.iterdir()] == [durable.LOCK]
+
+
+@pytest.mark.parametrize("seen", ["lstat", "iterdir"])
+def test_a_folder_that_has_just_been_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    """Its process has ended meanwhile; that is no folder of another program in the way."""
+    partial = durable.partial_path(tmp_path / "x")
+    partial.mkdir()
+    look = getattr(Path, seen)
+
+    def gone(path: Path) -> object:
+        if path == partial and partial.exists():
+            partial.rmdir()
+        return look(path)
+
+    monkeypatch.setattr(Path, seen, gone)
+    with (
+        pytest.raises(durable.InUseError, match="in use by another"),
+        durable.building(tmp_path / "x"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(
