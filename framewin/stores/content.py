@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -61,6 +62,7 @@ Tables = dict[str, dict[str, np.ndarray]]
 """Table -> column -> values."""
 
 _STRING = np.dtypes.StringDType()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
@@ -331,7 +333,7 @@ def whole_numbers(path: Location, values: Sequence[Any]) -> Sequence[int]:
 
 def _names(path: Location, names: Sequence[Any]) -> tuple[str, ...]:
     for name in names:
-        if not isinstance(name, str) or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not isinstance(name, str) or (not name.isascii() and _SURROGATE.search(name)):
             raise StoreError(f"{path} has {name!r} in the place of a clip's name; convert it again")
     return tuple(names)
 
