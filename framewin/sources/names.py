@@ -45,10 +45,10 @@ _TIME_WORDS = frozenset(
     ("t", "tp", "time", "timepoint", "f", "fr", "frame", "img", "image", "im", "step")
 )
 _PLANE_WORDS = frozenset(
-    ("c", "ch", "chan", "channel", "w", "wv", "z", "zs", "plane", "slice", "layer", "band")
+    ("c", "ch", "chan", "channel", "wv", "z", "zs", "plane", "slice", "layer", "band")
 )
-_MOST_PLANES = 16
-"""A last number of more values is no channel, unless the text before it says so."""
+_WAVELENGTH = "w"
+"""Beside a word for time; else it may be a way, week or window."""
 _INT64_DIGITS = 19
 _MOST = 2**62 - 1
 """Differences of such numbers are int64, too."""
@@ -368,7 +368,13 @@ def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], st
         whole = _BEFORE_FRACTION.sub("", before)
         text = whole[:-1]
         beside = groups.get((before.replace(whole, text, 1), after))
-        if whole[-1:] not in _MINUSES or (beside is None and text[-1:] not in _BEFORE_SIGN):
+        if whole[-1:] not in _MINUSES:
+            continue
+        # Who counts from 0, or pads numbers, has put the dash between words.
+        zeros = before == whole and any(
+            _stem(name).startswith(f"{before}0") for name in group.names
+        )
+        if beside is None and (zeros or text[-1:] not in _BEFORE_SIGN):
             continue
         names = [group.names[0], *([beside.names[0]] if beside else group.names[1:2])]
         raise SourceError(
@@ -393,8 +399,8 @@ def _check_planes(groups: dict[tuple[str, str], _Group], show: Callable[[str], s
             continue
         numbers = {number for _, group in found for number in group.values[: len(found)]}
         timed = [i for i in varying if words[i] in _TIME_WORDS]
-        few = len(numbers) < len(found) and (timed or len(numbers) <= _MOST_PLANES)
-        if len(numbers) > 1 and (last in _PLANE_WORDS or few):
+        beside_time = timed and (last == _WAVELENGTH or len(numbers) < len(found))
+        if len(numbers) > 1 and (last in _PLANE_WORDS or beside_time):
             place = max(timed or varying, key=lambda i: len(values[i]))
             names = [name for _, group in found[:2] for name in group.names[:2]]
             begin = "[0-9]+".join(re.escape(text) for text in texts[: place + 1])

@@ -417,6 +417,20 @@ def test_two_frames_of_one_time(tmp_path: Path) -> None:
         listed(source, regex="_(?P<time>[0-9]+)", time_format="%H%M")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "clips", "frames"),
+    [("seq_{:03d}_{}", 40, 10), ("{:03d}_{:02d}", 20, 12), ("video{:03d}_w{:02d}", 9, 7)],
+)
+def test_short_sequences_are_no_channels(
+    tmp_path: Path, pattern: str, clips: int, frames: int
+) -> None:
+    """Where no text before a number says so, however few frames each has."""
+    grid = [(clip, frame) for clip in range(clips) for frame in range(frames)]
+    touch(tmp_path, *(f"{pattern.format(*place)}.png" for place in grid))
+    found = list_frames(tmp_path).clips
+    assert [clip.numbers.tolist() for clip in found] == [list(range(frames))] * clips
+
+
 def test_negative_numbers(tmp_path: Path) -> None:
     """Beside positive ones they are in doubt; the suggested expression orders them."""
     for number in (-3, -1, 0, 2):
@@ -457,7 +471,7 @@ def test_more_doubtful_names(tmp_path: Path, names: list[str], message: str) -> 
         ("img_t{:03d}_z{:02d}", 6, 3),
         ("t{}_z{}", 2, 40),
         ("W0001F0001T{:04d}Z01C{}", 8, 2),
-        ("{:06d}_{:02d}", 40, 4),
+        ("exp_t{}_w{}", 3, 4),
     ],
 )
 def test_channels_are_not_taken_for_time(
