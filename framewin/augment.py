@@ -289,6 +289,10 @@ class _Numpy:
     abs, log, sqrt, where = np.abs, np.log, np.sqrt, np.where
     cast, reshape, right_shift = np.asarray, np.reshape, np.right_shift
 
+    @staticmethod
+    def arange(number: int) -> np.ndarray:
+        return np.arange(number, dtype=np.uint32)
+
 
 def noise(
     augment: Augment, frames: Any, drawn: Any, dtype: Any, input_frames: int, ops: Any = _Numpy
@@ -313,7 +317,8 @@ def noise(
     first = DRAWS.index("noise_1")
     seeds = ops.cast(drawn[:, first : first + 2] * NOISE_SEEDS, "uint32")
     seeds = ops.reshape(seeds, (-1, 2, 1, 1, 1, 1))
-    places = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+    # Made where they are used: as a constant they would be as large as the frames.
+    places = ops.reshape(ops.arange(math.prod(shape)), shape)
     one = _mixed(_mixed(places ^ seeds[:, 0], ops) + seeds[:, 1], ops)
     other = _mixed(one + seeds[:, 0] + np.uint32(GOLDEN), ops)
     # In (0, 1), of which the logarithm is finite.

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
-from unicodedata import normalize
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 from framewin.windows.splits import (
     ClipChoice,
     SplitTable,
+    clips_called,
     split_by_choice,
     split_by_clip,
     split_by_time,
@@ -940,14 +940,17 @@ def _reopened(
     path: str,
     options: dict[str, Any],
     derived: tuple[dict[str, Any], str] | None,
-    pickled: tuple[str, str],
+    pickled: tuple[str, str] | None = None,
 ) -> FrameWindowDataset:
+    # Pickles made before do not say what they were of.
     dataset = FrameWindowDataset(path, **options)
-    _refuse_another(path, "store", dataset.identity, pickled[0])
+    if pickled is not None:
+        _refuse_another(path, "store", dataset.identity, pickled[0])
     if derived is not None:
         recipe, name = derived
         dataset = dataset.split(recipe["parts"], by=recipe["by"], seed=recipe["seed"])[name]
-    _refuse_another(path, "choice of windows", dataset.index.digest, pickled[1])
+    if pickled is not None:
+        _refuse_another(path, "choice of windows", dataset.index.digest, pickled[1])
     return dataset
 
 
@@ -1013,14 +1016,14 @@ def _lines(path: Path) -> list[str]:
 def _clip_indices(store: FrameStore, names: Sequence[str]) -> list[int]:
     if isinstance(names, str):
         raise ValueError(f"clips must be a list of names, got the text {names!r}")
-    known = {normalize("NFC", name): i for i, name in enumerate(store.meta.clips.names)}
-    unknown = [name for name in names if normalize("NFC", name) not in known]
+    found = clips_called(store.meta.clips.names, names)
+    unknown = [name for name, clip in zip(names, found, strict=True) if clip is None]
     if unknown:
         raise ValueError(
             f"no clip of {store.path} is called {' or '.join(map(repr, unknown[:2]))}; there are "
-            f"{listed(known)}"
+            f"{listed(store.meta.clips.names)}"
         )
-    return [known[normalize("NFC", name)] for name in names]
+    return [clip for clip in found if clip is not None]
 
 
 def _as_index(window: Any) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
-from framewin.augment import DRAWS, Augment, augment_windows, draw
+from framewin.augment import DRAWS, Augment, augment_windows, draw, noise
 from tests.conftest import MakeClips, import_or_skip
 
 CLIPS = {"a": range(12), "b": range(9)}
@@ -350,3 +350,13 @@ def test_noise_in_the_graph_is_normal_and_independent(tmp_path: Path, tf: Module
     drawn = noise.reshape(20, -1)
     assert np.abs(np.corrcoef(drawn) - np.eye(20)).max() < 0.09
     assert np.abs(np.corrcoef(drawn[:, 1:].ravel(), drawn[:, :-1].ravel())[0, 1]) < 0.02
+
+
+def test_noise_adds_no_large_constant_to_the_graph(tf: ModuleType) -> None:
+    """Regression: each dataset held a number for every value of a window."""
+    from framewin.adapters.tf_augment import _Ops
+
+    with tf.Graph().as_default() as graph:
+        frames = tf.zeros((1, 20, 64, 64, 1))
+        noise(Augment(noise=0.1), frames, tf.zeros((1, len(DRAWS)), tf.float64), "uint8", 10, _Ops)
+    assert graph.as_graph_def().ByteSize() < 50_000

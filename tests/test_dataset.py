@@ -256,6 +256,30 @@ def test_a_pickle_opens_nothing_else(make_store: MakeClips, tmp_path: Path, kind
         pickle.loads(carried)
 
 
+def test_pickles_of_arrays_and_of_before(tmp_path: Path) -> None:
+    """Arrays replaced before pickling are refused; pickles of earlier versions are opened."""
+    path, shape = tmp_path / "a.npy", {"input_frames": 2, "predict_frames": 1}
+    np.save(path, np.zeros((12, 4, 6), "uint8"))
+    ds = FrameWindowDataset(path, **shape)
+    function, (*older, _) = ds.__reduce__()
+    assert len(function(*older)) == len(ds)
+    path.unlink()
+    np.save(path, np.ones((12, 4, 7), "uint8"))
+    carried = pickle.dumps(ds)
+    with pytest.raises(StoreError, match="but its store has changed since; start again"):
+        pickle.loads(carried)
+
+
+def test_clips_whose_names_differ_only_by_composition(tmp_path: Path) -> None:
+    """Regression: the first of them could not be chosen."""
+    names = ["caf\u00e9", "cafe\u0301"]
+    np.save(tmp_path / "a.npy", np.zeros((12, 4, 6), "uint8"))
+    options = {"input_frames": 2, "predict_frames": 1, "clip_ids": np.repeat(names, 6)}
+    for name in names:
+        ds = FrameWindowDataset(tmp_path / "a.npy", clips=[name], **options)
+        assert ds.windows_per_clip() == {name: 4}
+
+
 @pytest.mark.parametrize("kind", ["raw.zarr", "raw.h5", "a.npy", "cache"])
 def test_a_mapped_file_that_shrinks_is_an_error(
     make_store: MakeClips, tmp_path: Path, kind: str

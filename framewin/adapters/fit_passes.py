@@ -9,7 +9,9 @@ it, but it asks for the number of batches before and right after it looks.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from framewin.optional import require
@@ -24,16 +26,22 @@ _EPOCH_ITERATOR = "keras.src.trainers.epoch_iterator"
 
 def checked(batches: tf.data.Dataset, before_pass: Callable[[], None]) -> tf.data.Dataset:
     """Call something before each pass that begins in Python; TensorFlow has no hook for that."""
+    batches.before_pass = before_pass
     kind: Any = type(batches)
+    batches.__class__ = _checked(kind)
+    return batches
 
+
+@cache
+def _checked(kind: Any) -> Any:
+    # One for each kind: a class is only freed by the garbage collector, with all that it holds.
     class Checked(kind):
         def __iter__(self) -> Iterator[object]:
-            before_pass()
+            self.before_pass()
             passes: Iterator[object] = super().__iter__()
             return passes
 
-    batches.__class__ = Checked
-    return batches
+    return Checked
 
 
 class Cardinality:
@@ -72,6 +80,12 @@ class Cardinality:
         frame = sys._getframe(1).f_back
         if frame is None or frame.f_globals.get("__name__") != _EPOCH_ITERATOR:
             return tf.constant(self._number, tf.int64)
+        if not hasattr(frame.f_globals.get("EpochIterator"), "reset"):
+            warnings.warn(
+                "this version of Keras has no EpochIterator.reset, by which passes that only look "
+                "at a batch are told; fit may leave out an epoch, and with it start_step",
+                stacklevel=2,
+            )
         is_reset = frame.f_code.co_name == "reset"
         if is_reset:
             if int(self._next_epoch.numpy()) > self._asked_at + self._real_passes:

@@ -116,6 +116,10 @@ class _Ops:
     cast, reshape = tf.cast, tf.reshape
 
     @staticmethod
+    def arange(number: int) -> tf.Tensor:
+        return tf.cast(tf.range(number, dtype=tf.int64), tf.uint32)
+
+    @staticmethod
     def right_shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
         return tf.bitwise.right_shift(numbers, tf.constant(bits, tf.uint32))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +59,10 @@ class ArrayStore:
         if not allow_missing_chunks:
             source.check_chunks()
         self.frames = self._open_frames(cache_bytes)
+        # Now, not on use: by then other files may lie there.
+        self.identity = self._identity()
 
-    @cached_property
-    def identity(self) -> str:
+    def _identity(self) -> str:
         """Changes with the array's files (their sizes and times), axes and clips."""
         named = (str(self.path.resolve()), self.source.name, self.source.axes)
         digest = hashlib.sha256(repr(named).encode())

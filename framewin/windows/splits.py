@@ -215,21 +215,49 @@ def split_by_choice(
     return parts
 
 
+def clips_called(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
+    """Which clip each of the wanted names means: the one of just that name, or composed alike.
+
+    Args:
+        names: Of all clips.
+        wanted: As typed; letters with accents need not be composed as in the names of files.
+
+    Returns:
+        Clip numbers, with None for names that no clip has.
+
+    Raises:
+        ValueError: Several clips have a name, but for the composition of its letters.
+    """
+    exact = {name: i for i, name in enumerate(names)}
+    alike: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        alike.setdefault(normalize("NFC", name), []).append(i)
+    found: list[int | None] = []
+    for name in wanted:
+        same = alike.get(normalize("NFC", name), [])
+        if len(same) > 1 and name not in exact:
+            raise ValueError(
+                f"{name!r} may mean {len(same)} clips, whose names differ only in how letters are "
+                f"composed: {listed(ascii(names[i]) for i in same)}; write one of them as it is"
+            )
+        found.append(exact.get(name, same[0] if same else None))
+    return found
+
+
 def _members(names: Sequence[str], choice: ClipChoice) -> list[int]:
-    # Names typed and names of files need not be composed alike.
-    names = [normalize("NFC", name) for name in names]
+    composed = [normalize("NFC", name) for name in names]
+    forms = list(enumerate(zip(names, composed, strict=True)))
     if isinstance(choice, re.Pattern):
-        found = [i for i, name in enumerate(names) if choice.search(name)]
+        found = [i for i, form in forms if any(map(choice.search, form))]
         if not found:
             raise ValueError(f"no clip matches {choice.pattern!r}; there are {listed(names)}")
         return found
-    places = {name: i for i, name in enumerate(names)}
+    wanted = [choice] if isinstance(choice, str) else list(choice)
     found = []
-    for given in [choice] if isinstance(choice, str) else choice:
-        wanted = normalize("NFC", given)
-        exact = places.get(wanted)
+    for given, exact in zip(wanted, clips_called(names, wanted), strict=True):
+        pattern = normalize("NFC", given)
         matching = (
-            [i for i, name in enumerate(names) if fnmatchcase(name, wanted)]
+            [i for i, form in forms if fnmatchcase(form[0], given) or fnmatchcase(form[1], pattern)]
             if exact is None
             else [exact]
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import ModuleType
 
@@ -290,3 +292,34 @@ def test_pickles_know_where_the_files_are(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert pickle.loads(carried).windows_per_clip() == {"c": 5}
     assert not any(Path.cwd().iterdir())
+
+
+def test_batches_hold_no_frames_when_they_are_gone(
+    tf: ModuleType,
+) -> None:
+    """Regression: a class of each dataset's own held its frames until the garbage collector ran."""
+    from framewin.adapters.fit_passes import checked
+
+    frames = type("Frames", (), {"check": lambda self: None})()
+    known = weakref.ref(frames)
+    gc.disable()
+    try:
+        batches = checked(tf.data.Dataset.range(3), frames.check)
+        assert type(batches) is type(checked(tf.data.Dataset.range(3), lambda: None))
+        assert len(list(batches)) == 3
+        del batches, frames
+        assert known() is None
+    finally:
+        gc.enable()
+
+
+def test_a_keras_without_the_hook_is_told(
+    ds: FrameWindowDataset, keras: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version may find batches to look at in another way."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    monkeypatch.delattr(EpochIterator, "reset")
+    batches = ds.to_tf_dataset(batch_size=5, normalize="unit")
+    with pytest.warns(UserWarning, match="Keras has no EpochIterator.reset, by which passes that"):
+        EpochIterator(x=batches)

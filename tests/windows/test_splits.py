@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from framewin.schema import ClipTable
 from framewin.windows.spec import Runs, WindowIndex, WindowSpec
-from framewin.windows.splits import SplitTable, split_by_choice, split_by_clip, split_by_time
+from framewin.windows.splits import (
+    SplitTable,
+    clips_called,
+    split_by_choice,
+    split_by_clip,
+    split_by_time,
+)
 
 PARTS = {"train": 0.7, "validation": 0.2, "test": 0.1}
 
@@ -222,3 +228,25 @@ def test_split_files_name_frames_in_a_row(kept: list) -> None:
     record["parts"]["train"].append(kept)
     with pytest.raises(ValueError, match=r"is damaged: .*; split again"):
         SplitTable.from_json(json.dumps(record), table, "id")
+
+
+def test_names_that_differ_only_by_composition() -> None:
+    """Each means itself, a third form is refused; patterns see names as they are, or composed."""
+    one, apart, third = "\u1ebf", "e\u0302\u0301", "\u00ea\u0301"
+    assert clips_called([one, apart, "b"], [apart, one, "c"]) == [1, 0, None]
+    assert clips_called([apart, "b"], [third, "b"]) == [0, 1]
+    message = (
+        r"may mean 2 clips, .* composed: '\u1ebf', 'e\u0302\u0301'; write one of them as it is"
+    )
+    table = ClipTable.from_frame_numbers([one, apart, "b"], [range(4)] * 3)
+    for choice, clips in [
+        (apart, [1]),
+        (f"{third}*", [0, 1]),
+        ("???", [1]),
+        (re.compile(f"^{one}"), [0, 1]),
+        (re.compile(f"^{apart}"), [1]),
+    ]:
+        parts = split_by_choice(table, WindowSpec(1, 1), {"train": choice})
+        assert table.clips_of(parts["train"].starts).tolist() == clips
+    with pytest.raises(ValueError, match=message.replace("\\u", r"\\u")):
+        split_by_choice(table, WindowSpec(1, 1), {"train": third})
