@@ -6,6 +6,7 @@ Where neither says it for certain nothing is guessed: the error shows both, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from framewin.errors import StoreError
@@ -24,7 +25,22 @@ _NAMES = {
     "x": ("x", "lon", "longitude", "width", "column", "columns", "west_east", "rlon", "easting"),
     "c": ("c", "channel", "channels", "band", "bands", "variable", "wavelength"),
 }
-_LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
+_GRID_NAMES = {
+    "t": ("nt", "ntime"),
+    "y": (
+        *("j", "ny", "nj", "yc", "ydim", "ygrid", "nlat", "nlats", "lats", "latitudes"),
+        *("nrow", "nrows", "southnorth"),
+    ),
+    "x": (
+        *("i", "nx", "ni", "xc", "xdim", "xgrid", "nlon", "nlons", "lons", "longitudes"),
+        *("col", "cols", "ncol", "ncols", "westeast"),
+    ),
+}
+"""More names, which by themselves do not make an unknown one beside them a refusal."""
+_SURE_LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
+_LETTERS = _SURE_LETTERS | {name: letter for letter, names in _GRID_NAMES.items() for name in names}
+_UNORDERED = (("i", "j"), ("ni", "nj"))
+"""In these orders they may as well be rows and columns: that of matrices."""
 _ALIKE = {
     (3, True): ("yxc", "tyx"),
     (3, False): ("tyx",),
@@ -93,11 +109,15 @@ def usual_axes(what: str, shape: tuple[int, ...], dimensions: tuple[str, ...] | 
         StoreError: They leave it open.
     """
     names = dimensions or ()
-    letters = [_letter(name) for name in names]
+    letters = [None if name in _matrix_order(names) else _letter(name) for name in names]
     if any(letters) and len(letters) == len(shape):
-        if "" not in names:
+        sure = None not in letters or any(_letter(name, _SURE_LETTERS) for name in names)
+        if "" not in names and sure:
             return _of_names(what, shape, names, letters)
         usual = _of_shape(what, shape)
+        if "" not in names:
+            fit = all(own in (None, letter) for own, letter in zip(letters, usual, strict=True))
+            return usual if fit else _of_names(what, shape, names, letters)
         # Some axes have no name: those that do must be where they usually are.
         expected = [letter if name else None for letter, name in zip(usual, names, strict=True)]
         return usual if letters == expected else _of_names(what, shape, names, letters)
@@ -135,14 +155,23 @@ def _of_names(
     )
 
 
-def _letter(name: str) -> str | None:
+def _matrix_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Indexes of which it is open which are rows."""
+    return next((pair for pair in _UNORDERED if pair == tuple(n for n in names if n in pair)), ())
+
+
+def _letter(name: str, known: Mapping[str, str] = _LETTERS) -> str | None:
     """The letter of a dimension, by its name or the words of it.
 
     >>> _letter("valid_time"), _letter("y_geostationary"), _letter("level"), _letter("x_of_y")
     ('t', 'y', None, None)
     """
-    whole = _LETTERS.get(name.lower())
-    words = {_LETTERS[word] for word in re.split(r"[_\W]+", name.lower()) if word in _LETTERS}
+    whole = known.get(name.lower())
+    words = {
+        known[word]
+        for word in re.split(r"[_\W]+", name.lower())
+        if word in known and word not in ("i", "j")
+    }
     return whole or (words.pop() if len(words) == 1 else None)
 
 

@@ -7,6 +7,7 @@ import bz2
 import lzma
 import math
 import os
+import shlex
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,8 @@ class InsideStore(LocalStore):
         real = os.path.realpath(self.root / key)
         if real != self._real and not real.startswith(self._real + os.sep):
             raise StoreError(
-                f"{self.root / key} is reached by a link out of {self.root}; copy what it links to"
+                f"{self.root / key} is reached by a link out of {self.root}; copy what it links to, "
+                f"as by cp -rL {shlex.quote(str(self.root))} COPY, and read the copy"
             )
 
 

@@ -729,7 +729,10 @@ def test_links_lead_out_of_no_zarr_array(tmp_path: Path) -> None:
     (path / "chunk").rename(tmp_path / "secret")
     chunk.unlink()
     chunk.symlink_to(tmp_path / "secret")
-    message = f"{chunk} is reached by a link out of {path}; copy what it links to"
+    message = (
+        f"{chunk} is reached by a link out of {path}; copy what it links to, as by "
+        f"cp -rL {path} COPY, and read the copy"
+    )
     with pytest.raises(StoreError, match=re.escape(message)):
         _ = open_all(path, "zarr 2")[0]
     (path / "group").rename(tmp_path / "elsewhere")

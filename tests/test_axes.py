@@ -28,6 +28,14 @@ from framewin.axes import checked_axes
         # Names that say nothing are no names.
         ((9, 6, 8), ("phony_dim_0", "phony_dim_1", "phony_dim_2"), "tyx"),
         ((9, 6, 8), ("time", "", ""), "tyx"),
+        # Names of grids, beside which one that says nothing is where it usually is.
+        ((9, 6, 8), ("time", "ny", "nx"), "tyx"),
+        ((9, 6, 8), ("time", "j", "i"), "tyx"),
+        ((9, 6, 8), ("time", "nlat", "nlon"), "tyx"),
+        ((9, 6, 8), ("time", "row", "col"), "tyx"),
+        ((9, 6, 8), ("time", "southnorth", "westeast"), "tyx"),
+        ((8, 6, 9), ("nx", "ny", "nt"), "xyt"),
+        ((9, 6, 8), ("record", "ny", "nx"), "tyx"),
     ],
 )
 def test_axes_that_are_certain(shape: tuple[int, ...], names: tuple[str, ...], axes: str) -> None:
@@ -45,6 +53,9 @@ def test_axes_that_are_certain(shape: tuple[int, ...], names: tuple[str, ...], a
         ((9, 4, 6, 8), ("time", "level", "lat", "lon"), "dimensions (time, level, lat,", "tcyx"),
         ((9, 4, 6, 8), ("time", "height", "lat", "lon"), "do not say what each axis is", "tcyx"),
         ((9, 6, 8), ("time", "a", "b"), "dimensions (time, a, b) of shape (9, 6, 8)", "tyx"),
+        ((9, 6, 8), ("time", "i", "j"), "dimensions (time, i, j) of shape (9, 6, 8)", "tyx"),
+        ((9, 6, 8), ("record", "nx", "ny"), "dimensions (record, nx, ny) of shape", "txy"),
+        ((9, 4, 6, 8), ("time", "k", "j", "i"), "dimensions (time, k, j, i) of shape", "tcyx"),
         ((9, 6, 8), ("", "time", ""), "dimensions (, time, ) of shape (9, 6, 8)", "ytx"),
         ((2, 9, 3, 6, 8), (), "which may be (n, t, c, y, x)", "ntcyx"),
     ],

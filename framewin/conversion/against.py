@@ -18,6 +18,13 @@ from framewin.conversion.clips import Damaged
 from framewin.conversion.plan import ConversionPlan, Target, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
+from framewin.errors import (
+    FramewinError,
+    MissingDependencyError,
+    SourceAccessError,
+    SourceChangedError,
+    SourceError,
+)
 from framewin.remote import refuse_url
 from framewin.schema import ClipTable, Int64Array, Progress, listed
 from framewin.stores import Store, open_store
@@ -48,15 +55,23 @@ def compare(
 
     Raises:
         StoreError: The store cannot be read.
-        SourceError: The source cannot be read.
+        SourceError: The source cannot be read, or this version refuses it.
     """
     refuse_url(store, "framewin fetch it to compare it with its source")
     opened = open_store(store, cache_bytes=0)
-    settings = _settings(opened.meta.conversion)
     target = Target(nodata=opened.meta.nodata)
-    # Damage ends no comparison: it is told, and the other frames are compared.
-    settings = replace(settings, on_error="gap")
-    plan = draft_conversion(source, store, settings, target, new_dest=False)
+    try:
+        # Damage ends no comparison: it is told, and the other frames are compared.
+        settings = replace(_settings(opened.meta.conversion), on_error="gap")
+        plan = draft_conversion(source, store, settings, target, new_dest=False)
+    except (SourceAccessError, SourceChangedError, MissingDependencyError):
+        raise
+    except (FramewinError, ValueError) as exc:
+        if not Path(source).exists():
+            raise
+        raise SourceError(
+            f"{source} cannot be compared with {store}, for this version refuses it: {exc}"
+        ) from exc
     here, there = plan.meta.frame_format, opened.meta.frame_format
     if here != there:
         return [f"{source} has frames {here}, the store {there}"]
@@ -104,6 +119,9 @@ def _settings(recorded: Any) -> ConvertSettings:
         for name, value in recorded.items()
         if name in known
     }
+    if chosen.get("size") is None:
+        # Stores made before may hold one without a size, which changes nothing.
+        chosen.pop("fit", None)
     return ConvertSettings(**chosen)
 
 

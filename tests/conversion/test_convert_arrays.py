@@ -200,6 +200,36 @@ def test_comparing_with_the_source(make_clips: MakeClips, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "reason"),
+    [
+        ({"fit": "pad"}, None),
+        ({"kind": "raw"}, "kind must be"),
+        ({"frame_regex": "(?P<a>.)"}, "frame_regex "),
+    ],
+)
+def test_comparing_by_settings_of_before(
+    make_clips: MakeClips,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: dict[str, Any],
+    reason: str | None,
+) -> None:
+    """One that changes nothing is left out; for one that is refused now, a line says so."""
+    source, store = make_clips({"a": range(3)}), tmp_path / "clips.zarr"
+    with monkeypatch.context() as before:
+        now = plan.ConvertSettings.as_json
+        before.setattr(plan.ConvertSettings, "as_json", lambda self: {**now(self), **recorded})
+        convert(source, store)
+    assert open_store(store).meta.conversion.items() >= recorded.items()
+    if reason is None:
+        assert compare(store, source) == []
+        return
+    message = f"{source} cannot be compared with {store}, for this version refuses it: {reason}"
+    with pytest.raises(SourceError, match=re.escape(message)):
+        compare(store, source)
+
+
 def test_comparing_leaves_known_damage_out(make_clips: MakeClips, tmp_path: Path) -> None:
     """What was a gap then is one now; and a clip of a folder that has moved is the same clip."""
     source = make_clips({"a": range(6)})
@@ -318,7 +348,7 @@ def test_a_store_knows_that_a_channel_is_alpha(tmp_path: Path, suffix: str) -> N
 def test_a_store_that_does_not_say_what_its_channels_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have been an array of bands: they are kept, not blended."""
+    """Made before that was recorded: the last of them is alpha, as it was then."""
     write_frames(tmp_path / "in", {"0.png": np.zeros((2, 3, 4), np.uint8)})
     with monkeypatch.context() as before:
         made = plan._plan
@@ -327,8 +357,8 @@ def test_a_store_that_does_not_say_what_its_channels_are(
     assert "alpha" not in open_store(tmp_path / "old.h5").meta.conversion
     convert(tmp_path / "old.h5", tmp_path / "kept.zarr")
     assert frames_of(tmp_path / "kept.zarr").shape == (1, 2, 3, 4)
-    with pytest.raises(FrameFormatError, match=re.escape("has 4 channels of data that is not")):
-        convert(tmp_path / "old.h5", tmp_path / "laid.zarr", background=(0, 0, 0))
+    convert(tmp_path / "old.h5", tmp_path / "laid.zarr", background=(0, 0, 9))
+    assert frames_of(tmp_path / "laid.zarr")[0, 1].tolist() == [[0, 0, 9]] * 3
 
 
 def test_zarr_folders_of_a_frame_each(tmp_path: Path) -> None:
