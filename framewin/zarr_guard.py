@@ -58,8 +58,8 @@ class InsideStore(LocalStore):
         real = os.path.realpath(self.root / key)
         if real != self._real and not real.startswith(self._real + os.sep):
             raise StoreError(
-                f"{self.root / key} is reached by a link out of {self.root}; copy what it links to, "
-                f"as by cp -rL {shlex.quote(str(self.root))} COPY, and read the copy"
+                f"{self.root / key} is reached by a link out of {self.root}; copy what it links "
+                f"to, as by cp -rL {shlex.quote(str(self.root))} COPY, and read the copy"
             )
 
 

@@ -283,6 +283,9 @@ def _add_file(
         return
     if info.cut is not None:
         found.damaged.append(Damaged(file.path, file.name, None, info.cut))
+    if found.infos and info.coordinates == found.infos[0].coordinates:
+        # Kept once: those of thousands of files of one grid would fill the memory.
+        info = replace(info, coordinates=found.infos[0].coordinates)
     indices = np.arange(info.frames, dtype=np.int64)
     numbers = indices if info.numbers is None else info.numbers
     parts = info.parts or (ClipPart("", 0, info.frames),)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,8 @@ class FrameReader:
         self.damaged: dict[int, Damaged] = {} if damaged is None else damaged
         """Row -> what is wrong with it, where damage leaves gaps."""
         self._options = plan.settings.read_options
+        # Planning has read the times and coordinates.
+        self._pixels = replace(self._options, pixels_only=True)
         self._rule = PixelRule(plan.settings)
         self._plain = self._rule.changes_nothing
         self._gaps = plan.settings.on_error == "gap"
@@ -128,7 +131,7 @@ class FrameReader:
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
         decoder = frame_decoder(path, self._options.kind)
-        info = decoder.inspect(data, path, self._options)
+        info = decoder.inspect(data, path, self._pixels)
         form = info.frame_format
         check_meaning(self.plan, info, path)
         if self._plain:

@@ -77,14 +77,13 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         alpha = alpha_of_array(source.frame_format.channels)
         if settings is None:
             nodata = source.nodata
-            clips = clip_table(
-                source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers
-            )
+            clips = _clips(source, options)
         else:
             with refusing_damage(source.path):
                 nodata, clips = settings["nodata"], _stored_clips(source, settings)
-                alpha = settings["conversion"].get("alpha", alpha)
-        coordinates = source.coordinates()
+                # Before it was recorded, alpha was what stores of files of frames had.
+                alpha = settings["conversion"].get("alpha", "straight")
+        coordinates = {} if options.pixels_only else source.coordinates()
     form = source.frame_format
     check_pixels(form.height, form.width, path, options)
     several = len(clips.names) > 1 or "n" in source.axes
@@ -134,6 +133,14 @@ def _open(path: str, options: ReadOptions) -> FrameArray:
 def _opened(path: str, array: str | None, axes: str | None, changed_ns: int) -> FrameArray:
     """An array as it was at that time."""
     return open_frames(Path(path), array=array, axes=axes)
+
+
+def _clips(source: FrameArray, options: ReadOptions) -> ClipTable:
+    """The clips of an array of others; counted through where only pixels matter."""
+    if options.pixels_only:
+        start = np.zeros(1, np.int64)
+        return ClipTable((source.name,), start, start, start, source.num_frames, step=1)
+    return clip_table(source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers)
 
 
 def _stored_clips(source: FrameArray, settings: dict[str, Any]) -> ClipTable:

@@ -73,6 +73,8 @@ class ReadOptions:
     """One of `KINDS`, which all files are, whatever their suffixes."""
     allow_missing_chunks: bool = False
     """Whether chunks that are not there are frames of the fill value."""
+    pixels_only: bool = False
+    """Leave out what reading a single frame does not take, such as its time and coordinates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ import pytest
 import zarr
 
 from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
+from framewin.containers import FrameArray
 from framewin.conversion import plan
 from framewin.conversion.against import compare
 from framewin.stores import open_store
@@ -548,3 +549,15 @@ def test_a_zarr_array_that_is_written_anew(tmp_path: Path) -> None:
         convert(tmp_path / "a.zarr", tmp_path / f"{number}.zarr")
         found = open_store(tmp_path / f"{number}.zarr").frames.take(np.arange(3))
         assert np.array_equal(found[..., 0], array[:])
+
+
+def test_coordinates_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of files while planning, not again with their pixels."""
+    read: list[Path] = []
+    monkeypatch.setattr(FrameArray, "coordinates", lambda self: read.append(self.path) or {})
+    source = steps(tmp_path / "in", [0, 5, 10])
+    convert(source, tmp_path / "clips.zarr")
+    assert frames_of(tmp_path / "clips.zarr").shape[0] == 3
+    # The first one twice, to tell whether such files are clips.
+    assert len(read) == 4
+    assert set(read) == set(source.iterdir())
