@@ -969,7 +969,9 @@ def _read_split(
     if not file.is_file():
         raise StoreError(f"{file} does not exist; framewin split {store.path} makes it")
     try:
-        table = SplitTable.from_json(file.read_text(), store.meta.clips, store.identity)
+        table = SplitTable.from_json(
+            file.read_text(encoding="utf-8"), store.meta.clips, store.identity
+        )
     except ValueError as exc:
         raise StoreError(f"{file} {exc}") from None
     if part not in table.parts:

@@ -48,7 +48,8 @@ class Board:
 
     def close(self) -> None:
         """Write what is left."""
-        self._writer.close()
+        with self._written():
+            self._writer.close()
 
     @contextmanager
     def _written(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -100,6 +101,21 @@ def _check_packing(source: Path, packing: Mapping[str, Any], trained_on: Locatio
     except StoreError:
         # Frames of a store can be forecast without the one that was trained on.
         return
+    found, known = ({n: each[n] for n in PACKING if n in each} for each in (packing, trained))
+    if found and known:
+        _refuse_another_packing(source, found, trained_on, known)
+    elif found or known:
+        lacking, names = (trained_on, found) if found else (source, known)
+        print(
+            f"{lacking} does not record its {' or '.join(names)}, so it is not checked whether "
+            f"values of {source} mean what those of {trained_on} do",
+            file=sys.stderr,
+        )
+
+
+def _refuse_another_packing(
+    source: Path, packing: Mapping[str, Any], trained_on: Location, trained: Mapping[str, Any]
+) -> None:
     for name in PACKING:
         if packing.get(name) != trained.get(name):
             raise SourceError(

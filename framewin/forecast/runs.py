@@ -320,9 +320,16 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def save_weights(model: Any, path: Path) -> None:
-    """Write a model's weights so that the file is there whole or as it was before."""
+    """Write a model's weights so that the file is there whole or as it was before.
+
+    Raises:
+        TrainingError: Keras wrote nothing.
+    """
     file = _InMemory(path.name)
     model.save_weights(file)
+    if not file.getvalue():
+        # Keras before 3.10 writes to a file called so, not to this one.
+        raise TrainingError(f"Keras wrote no weights for {path}; framewin needs keras>=3.10")
     durable.write_whole(path, file.getvalue())
 
 

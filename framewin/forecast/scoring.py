@@ -118,7 +118,9 @@ def forecast(model: Any, inputs: np.ndarray) -> np.ndarray:
 
     Where inputs are NaN, a model that is no `Forecaster` sees 0, as in training.
     """
-    given = inputs if hasattr(model, "horizon") else without_nan(inputs)
+    from framewin.forecast.rollout import Forecaster
+
+    given = inputs if isinstance(model, Forecaster) else without_nan(inputs)
     predicted: np.ndarray = np.asarray(model.predict_on_batch(given))
     return predicted.clip(*dtype_limits(inputs.dtype.name, (-math.inf, math.inf)))
 

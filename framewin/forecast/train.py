@@ -406,7 +406,9 @@ def _given_split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[
     """The parts of a split file that was made before."""
     file = Path(str(settings.split))
     try:
-        table = SplitTable.from_json(file.read_text(), dataset.clips, dataset.identity)
+        table = SplitTable.from_json(
+            file.read_text(encoding="utf-8"), dataset.clips, dataset.identity
+        )
     except OSError as exc:
         raise StoreError(f"{file} cannot be read: {exc.strerror}") from exc
     except ValueError as exc:
@@ -447,6 +449,9 @@ def _make_run(run: Path, parts: SplitParts, record: Mapping[str, Any]) -> None:
     try:
         parts.save(run / SPLIT_FILE)
         write_json(run / RUN_FILE, record)
+    except StoreError:
+        shutil.rmtree(run, ignore_errors=True)
+        raise
     except OSError as exc:
         shutil.rmtree(run, ignore_errors=True)
         raise StoreError(f"{run} cannot be written: {exc.strerror or exc}") from exc

@@ -147,7 +147,9 @@ def test_a_store_of_forecasts(run: Path, store: Path, tmp_path: Path, suffix: st
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
-def test_forecasts_mean_what_their_inputs_do(tmp_path: Path, suffix: str) -> None:
+def test_forecasts_mean_what_their_inputs_do(
+    tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Other readers see physical values, no data, units and coordinates, as of the inputs."""
     xarray = import_or_skip("xarray")
     import_or_skip("h5netcdf")
@@ -185,6 +187,18 @@ def test_forecasts_mean_what_their_inputs_do(tmp_path: Path, suffix: str) -> Non
     )
     with pytest.raises(SourceError, match=r"other has the scale_factor 0.1, .* with 0.05; bring"):
         predict(run, tmp_path / "other", out=tmp_path / "other.zarr")
+    # A store that records nothing of the kind, as those made before.
+    (tmp_path / "plain").mkdir()
+    for name in "abcd":
+        np.save(tmp_path / "plain" / f"{name}.npy", np.zeros((12, 4, 12), "uint8"))
+    convert(tmp_path / "plain", tmp_path / "plain.zarr")
+    plain = make_run(tmp_path / "plain_run", tmp_path / "plain.zarr")
+    capsys.readouterr()
+    predict(plain, tmp_path / "other", out=tmp_path / f"plain_forecast{suffix}")
+    assert (
+        f"{tmp_path / 'plain.zarr'} does not record its scale_factor or units, so it is not "
+        f"checked whether values of {tmp_path / 'other'} mean what those of"
+    ) in capsys.readouterr().err
 
 
 def test_a_folder_is_read_as_it_was_converted(make_clips: MakeClips, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -595,7 +596,9 @@ def test_a_resume_before_a_small_last_batch(tmp_path: Path) -> None:
     assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["run.json", "model.weights.h5", "checkpoint.npz", "metrics.json"])
+@pytest.mark.parametrize(
+    "name", ["split.json", "run.json", "model.weights.h5", "checkpoint.npz", "metrics.json"]
+)
 def test_a_full_disk_ends_a_training_in_one_line(
     name: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,15 +608,16 @@ def test_a_full_disk_ends_a_training_in_one_line(
     store, run = finished / "moving.zarr", tmp_path / "run"
 
     def full(operation: str, path: Path) -> None:
-        if operation == "write" and path.name == f"{name}.new":
+        if (operation, path.name) in (("write", f"{name}.new"), ("rename", name)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr("framewin.stores.durable.failpoint", full)
         with pytest.raises(StoreError) as caught:
             train(store, run, replace(SETTINGS, epochs=1), say=print)
-    if name == "run.json":
-        assert str(caught.value) == f"{run} cannot be written: No space left on device"
+    if name in ("split.json", "run.json"):
+        what = run / name if name == "split.json" else run
+        assert str(caught.value) == f"{what} cannot be written: No space left on device"
         assert not run.exists()
         return
     assert str(caught.value) == (
@@ -626,6 +630,16 @@ def test_a_full_disk_ends_a_training_in_one_line(
         train(store, run, SETTINGS, say=print)
     assert resume(run, say=print).epochs == 1
     assert weights_of(run) == weights_of(finished / "run")
+
+
+def test_weights_that_keras_does_not_write(tmp_path: Path) -> None:
+    """An old Keras takes the file in memory for a name: no empty file is left in silence."""
+    from framewin.forecast.runs import save_weights
+
+    old = SimpleNamespace(save_weights=lambda file: None)
+    with pytest.raises(TrainingError, match=r"no weights for .*; framewin needs keras>=3.10$"):
+        save_weights(old, tmp_path / "model.weights.h5")
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_process_trains_a_run(finished: Path, run: Path) -> None:
@@ -720,8 +734,6 @@ def test_a_cluster_that_cannot_be(
 
 def test_machines_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a batch that divides by the workers, but not by all devices, lost windows."""
-    from types import SimpleNamespace
-
     from framewin.forecast import devices
 
     # Two machines of three devices; a real cluster would wait for its other machine.
