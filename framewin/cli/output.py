@@ -109,8 +109,8 @@ def stopping(what_is_kept: Callable[[], str]) -> Iterator[None]:
 def in_flags(text: str, arguments: Collection[str]) -> str:
     """A message of the library that speaks of its arguments as flags of the command line.
 
-    >>> in_flags("try step=2, mode='x y', fit='pad', where='x' or drop_alpha=True", \
-    ...     {"step", "mode", "fit", "drop_alpha"})
+    >>> known = {"step", "mode", "fit", "drop_alpha"}
+    >>> in_flags("try step=2, mode='x y', fit='pad', where='x' or drop_alpha=True", known)
     "try --step 2, --mode 'x y', --fit pad, where='x' or --drop-alpha"
     """
 
