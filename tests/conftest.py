@@ -40,6 +40,22 @@ EXPECTED_SKIPS = (
 )
 
 
+# What trains, starts frameworks or many processes; `scripts/test --quick` leaves it out.
+SLOW = (
+    *("adapters", "bench", "cli", "faults", "forecast", "models", "conversion/test_cluster.py"),
+    *("test_readme.py", "test_scripts.py", "test_testing.py", "test_augment.py", "test_remote.py"),
+    *("stores/test_fetch.py", "test_sample_data.py", "test_startup.py", "test_planning.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow by where it is."""
+    slow = tuple(str(ROOT / "tests" / place) for place in SLOW)
+    for item in items:
+        if str(item.path).startswith(slow):
+            item.add_marker(pytest.mark.slow)
+
+
 def import_or_skip(module: str) -> ModuleType:
     """Import an optional package; skip without it, but fail if FRAMEWIN_REQUIRE=all."""
     try:
