@@ -9,12 +9,28 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 _HEAD_BYTES = 16
 _MPEG_TS_PACKETS = {0: 188, 4: 192}
 """Where a packet of an MPEG transport stream has its G -> its bytes."""
+_BOXES = frozenset(
+    b"ftyp moov mdat moof free skip wide uuid styp sidx mfra meta udta pnot emsg prft ssix".split()
+)
+"""Names of parts of MP4 and QuickTime that are believed to be longer than the file is."""
+_ELEMENTS = frozenset(
+    bytes.fromhex(name)
+    for name in (
+        *("18538067", "1F43B675", "1C53BB6B", "1254C367", "114D9B74", "1549A966", "1654AE6B"),
+        *("1941A469", "1043A770", "EC", "BF"),
+        # Of a cluster whose length is not known: blocks, and groups of them.
+        *("A3", "A0"),
+    )
+)
+"""The same of Matroska."""
+_Length = Callable[[bytes], int | None]
 _MOST_PARTS = 10**6
 _TIMED_FORMATS = frozenset({"matroska", "flv"})
 _MICROSECONDS = 10**6
@@ -24,20 +40,25 @@ _BITS_TURNED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def promised_bytes(path: str) -> int:
-    """Where the last part of a file should end; its size where it does not say."""
+    """Where the last part of a file should end; its size where it does not say.
+
+    What stands behind the end of a whole file is no part of it, whatever length it seems to claim.
+    """
     size = Path(path).stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD_BYTES)
-        length = _length_by(head)
-        if length is None:
+        rule = _rule_by(head)
+        if rule is None:
             return size
+        length, is_known = rule
         position = 0
         for _ in range(_MOST_PARTS):
             if position >= size:
                 return position
             file.seek(position)
-            part = length(file.read(_HEAD_BYTES))
-            if part is None:
+            head = file.read(_HEAD_BYTES)
+            part = length(head)
+            if part is None or (position + part > size and not is_known(head)):
                 return size
             position += part
     return size
@@ -71,17 +92,18 @@ def has_right_checksums(data: bytes) -> bool:
     return end == 0 < len(data)
 
 
-def _length_by(head: bytes) -> Callable[[bytes], int | None] | None:
-    """What tells the length of a part from its first bytes."""
+def _rule_by(head: bytes) -> tuple[_Length, Callable[[bytes], bool]] | None:
+    """What tells the length of a part from its first bytes, and whether its name is known."""
     if head.startswith(b"\x1aE\xdf\xa3"):
-        return _element
+        return _element, lambda data: data[: _number_bytes(data[:1])] in _ELEMENTS
     if head.startswith(b"RIFF"):
-        return _chunk
+        return _chunk, lambda data: True
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
-        return _box
+        return _box, lambda data: data[4:8] in _BOXES
     for place, length in _MPEG_TS_PACKETS.items():
         if head[place : place + 1] == b"G":
-            return lambda data: length if data[place : place + 1] == b"G" else None
+            packet = partial(_packet, place, length)
+            return packet, lambda data: True
     return None
 
 
@@ -101,6 +123,10 @@ def _chunk(data: bytes) -> int | None:
         return None
     [length] = struct.unpack_from("<I", data, 4)
     return length + 8 if length else None
+
+
+def _packet(place: int, length: int, head: bytes) -> int | None:
+    return length if head[place : place + 1] == b"G" else None
 
 
 def _element(data: bytes) -> int | None:

@@ -297,6 +297,18 @@ def test_a_recording_without_an_end(av: ModuleType, tmp_path: Path) -> None:
     assert re.fullmatch(r"holds [0-9,]+ of [0-9,]+ bytes", cut)
 
 
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv"])
+@pytest.mark.parametrize("behind", [b"Copied on Friday night.", b"\xff" * 16])
+def test_bytes_after_a_whole_recording(
+    av: ModuleType, tmp_path: Path, name: str, behind: bytes
+) -> None:
+    """They are not the beginning of a part that was cut, whatever length they seem to claim."""
+    path = tmp_path / name
+    write_video(av, path, [40 * i for i in range(10)], codec="mpeg4")
+    path.write_bytes(path.read_bytes() + behind)
+    assert inspect_clip(str(path), ReadOptions()).cut is None
+
+
 @pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
 def test_alpha_of_webm(av: ModuleType, tmp_path: Path, codec: str) -> None:
     """It lies beside the pixels, where FFmpeg's own decoders leave it."""
