@@ -70,7 +70,7 @@ def test_a_stopped_training_says_how_to_go_on(
     assert last == f"framewin: stopped; go on with framewin train --resume {out}"
     lock = out / "framewin.lock"
     assert not lock.exists()
-    lock.write_text("of another machine")
+    lock.write_text(json.dumps({"pid": 12, "host": "elsewhere", "machine": "m", "boot": "b"}))
     with pytest.raises(StoreError, match=re.escape(f"if it has ended, remove {lock}")):
         run("--resume", out)
     lock.unlink()
