@@ -237,11 +237,11 @@ def test_lines_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_errors_speak_of_arguments_or_flags(tmp_path: Path) -> None:
     """Python reads the name of its argument, the command line its flag; paths stay as they are."""
     source = tmp_path / "a step=2"
-    write_frames(source, {f"frame_-{n}.png": make_frame(0, n) for n in range(3)})
+    write_frames(source, {f"frame_-{n}.png": make_frame(0, n) for n in (1, 2, 3)})
     with pytest.raises(SourceError, match=r"negative numbers; try frame_regex='\(\?P<frame>-"):
         convert(source, tmp_path / "clips.zarr")
     done = framewin("convert", source, tmp_path / "clips.zarr")
-    assert f"framewin: {source}/frame_-0.png" in done.stderr
+    assert f"framewin: {source}/frame_-1.png" in done.stderr
     assert "negative numbers; try --frame-regex '(?P<frame>-" in done.stderr
     with pytest.raises(ValueError, match=r"expected \(\?P<frame>"):
         convert(source, tmp_path / "clips.zarr", frame_regex="(?P<x>.)")
