@@ -87,7 +87,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         names = ", ".join(sorted(text.removesuffix(NOT_INSTALLED) for text in missing))
         terminalreporter.write_line(
             f"tests were skipped for want of: {names}; FRAMEWIN_TEST_EXTRAS=torch,grain,augment,"
-            "remote,dask scripts/test installs all"
+            f"remote,dask scripts/test installs all but {' and '.join(NOT_REQUIRED)}"
         )
     for reason in unexpected_skips(terminalreporter):
         terminalreporter.write_line(f"a skip that is not allowed here: {reason}")
