@@ -175,14 +175,14 @@ ROWS = {
         "faults/test_hostile.py::test_nothing_is_unpickled",
     ),
     "HDF5, netCDF4 |": (
-        "test_arrays.py::test_more_suffixes_of_hdf5",
-        "conversion/test_convert_arrays.py::test_an_array_becomes_a_store",
-        "conversion/test_convert_arrays.py::test_files_of_one_time_step_are_a_clip",
-        "conversion/test_convert_arrays.py::test_names_order_files_of_one_step_without_times",
-        "conversion/test_convert_arrays.py::test_a_store_becomes_another",
+        "arrays/test_arrays.py::test_more_suffixes_of_hdf5",
+        "arrays/test_convert_arrays.py::test_an_array_becomes_a_store",
+        "arrays/test_convert_arrays.py::test_files_of_one_time_step_are_a_clip",
+        "arrays/test_convert_arrays.py::test_names_order_files_of_one_step_without_times",
+        "arrays/test_convert_arrays.py::test_a_store_becomes_another",
     ),
     "Zarr | folders of any name": (
-        "conversion/test_convert_arrays.py::test_zarr_arrays_in_folders_of_any_name",
+        "arrays/test_convert_arrays.py::test_zarr_arrays_in_folders_of_any_name",
     ),
     "videos |": ("sources/test_video.py::test_every_frame_of_every_container",),
     # framewin convert
@@ -210,18 +210,18 @@ ROWS = {
         "sources/test_images.py::test_archives_of_several_arrays",
     ),
     "`--array NAME`, `--axes AXES` |": (
-        "test_arrays.py::test_any_axes_dtype_and_chunks",
-        "test_arrays.py::test_a_pattern_takes_each_array_as_a_clip",
-        "test_arrays.py::test_dimension_names_give_the_axes",
-        "test_axes.py::test_axes_that_are_certain",
-        "test_axes.py::test_axes_in_doubt",
+        "arrays/test_arrays.py::test_any_axes_dtype_and_chunks",
+        "arrays/test_arrays.py::test_a_pattern_takes_each_array_as_a_clip",
+        "arrays/test_arrays.py::test_dimension_names_give_the_axes",
+        "arrays/test_axes.py::test_axes_that_are_certain",
+        "arrays/test_axes.py::test_axes_in_doubt",
     ),
     "`--clip-ids NAME`, `--frame-numbers NAME` |": (
-        "conversion/test_convert_arrays.py::test_clips_and_gaps_of_an_array",
-        "test_arrays.py::test_times_number_the_frames",
+        "arrays/test_convert_arrays.py::test_clips_and_gaps_of_an_array",
+        "arrays/test_arrays.py::test_times_number_the_frames",
     ),
     "`--allow-missing-chunks` |": (
-        "conversion/test_convert_arrays.py::test_chunks_that_were_left_out_on_purpose",
+        "arrays/test_convert_arrays.py::test_chunks_that_were_left_out_on_purpose",
         "sources/test_images.py::test_sparse_geotiff",
     ),
     # Pixels
@@ -469,14 +469,14 @@ SENTENCES = {
     ),
     "Nothing is ever unpickled, no link is followed": (
         "faults/test_hostile.py::test_nothing_is_unpickled",
-        "test_arrays.py::test_only_known_codecs_decode",
-        "test_arrays.py::test_links_out_of_a_file_are_not_followed",
+        "arrays/test_arrays.py::test_only_known_codecs_decode",
+        "arrays/test_arrays.py::test_links_out_of_a_file_are_not_followed",
         "faults/test_hostile.py::test_links_out_of_a_store",
     ),
     "only known codecs are decoded, no link leads out of them, and no chunk inflates": (
-        "test_arrays.py::test_only_known_codecs_decode",
-        "test_arrays.py::test_links_lead_out_of_no_zarr_array",
-        "test_arrays.py::test_chunks_inflate_to_what_they_declare",
+        "arrays/test_arrays.py::test_only_known_codecs_decode",
+        "arrays/test_arrays.py::test_links_lead_out_of_no_zarr_array",
+        "arrays/test_arrays.py::test_chunks_inflate_to_what_they_declare",
     ),
     "neither a damaged file nor a stranger's reaches the libraries": (
         "faults/test_hostile.py::test_forged_records",
@@ -498,7 +498,7 @@ SENTENCES = {
     ),
     "`--against SRC` decodes the source again": (
         OPTIONS,
-        "conversion/test_convert_arrays.py::test_comparing_with_the_source",
+        "arrays/test_convert_arrays.py::test_comparing_with_the_source",
         "stores/test_damage.py::test_what_was_not_compared_is_not_equal",
     ),
     '`cache="memory"` decodes the frames of the clips used once, when opening.': (
@@ -525,16 +525,16 @@ SENTENCES = {
         "test_remote.py::test_damage_names_the_chunk",
     ),
     # Arrays of others, and no data
-    "keep their values and dtype": ("test_arrays.py::test_any_axes_dtype_and_chunks",),
+    "keep their values and dtype": ("arrays/test_arrays.py::test_any_axes_dtype_and_chunks",),
     "framewin never applies them, and refuses to convert files together that differ": (
-        "conversion/test_convert_arrays.py::test_packing_is_kept_not_applied",
-        "conversion/test_convert_arrays.py::test_files_whose_values_mean_different_things",
+        "arrays/test_convert_arrays.py::test_packing_is_kept_not_applied",
+        "arrays/test_convert_arrays.py::test_files_whose_values_mean_different_things",
     ),
     "A chunk that is missing, and would read as the fill value, is an error": (
-        "test_arrays.py::test_a_missing_chunk_is_never_zeros",
+        "arrays/test_arrays.py::test_a_missing_chunk_is_never_zeros",
     ),
     "options that would mix it with data": (
-        "conversion/test_convert_arrays.py::test_no_data_is_not_mixed_with_data",
+        "arrays/test_convert_arrays.py::test_no_data_is_not_mixed_with_data",
     ),
     "Where no data is NaN, inputs and targets get 0 in its place": (
         "stores/test_cache.py::test_nan_as_no_data",

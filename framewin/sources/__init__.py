@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from framewin.containers import is_zarr
+from framewin.arrays.containers import is_zarr
 from framewin.errors import SourceError
 from framewin.sources.info import FileInfo, ReadOptions
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from framewin.axes import usual_axes
+from framewin.arrays.axes import usual_axes
 from framewin.errors import FrameFormatError, SourceError, StoreError
 from framewin.schema import FRAME_DTYPES, FrameFormat
 from framewin.sources import hdf5_zarr as containers

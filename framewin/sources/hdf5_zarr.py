@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from framewin.containers import (
+from framewin.arrays.containers import (
     FrameArray,
     clip_table,
     is_hdf5,

@@ -12,7 +12,7 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
-from framewin.containers import is_zarr
+from framewin.arrays.containers import is_zarr
 from framewin.errors import SourceError
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit, listed
 from framewin.sources import (

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from framewin.containers import Column, clip_table, open_frames
+from framewin.arrays.containers import Column, clip_table, open_frames
 from framewin.errors import StoreError
 from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, StoreMeta

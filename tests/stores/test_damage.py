@@ -31,7 +31,7 @@ from framewin import (
     StoreError,
     convert,
 )
-from framewin.containers import ZARR_CODECS
+from framewin.arrays.containers import ZARR_CODECS
 from framewin.conversion.against import compare
 from framewin.schema import Gap
 from framewin.stores import open_store
@@ -328,7 +328,7 @@ def test_codecs_that_are_not_installed_are_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clips beside such a Zarr array are not all that is converted."""
-    monkeypatch.setattr("framewin.containers.ZARR_CODECS", ZARR_CODECS | {"nobodys"})
+    monkeypatch.setattr("framewin.arrays.containers.ZARR_CODECS", ZARR_CODECS | {"nobodys"})
     source = tmp_path / "in"
     (source / "b").mkdir(parents=True)
     stack(source / "b", ".npy")

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from framewin.axes import LEFT_OUT, checked_axes
+from framewin.arrays.axes import LEFT_OUT, checked_axes
+from framewin.arrays.times import Times, UnknownTimesError, read_times
 from framewin.errors import FramewinError, MissingDependencyError, StoreError
 from framewin.optional import require
 from framewin.schema import (
@@ -35,7 +36,6 @@ from framewin.schema import (
     fits,
     listed,
 )
-from framewin.times import Times, UnknownTimesError, read_times
 
 MAX_DEPTH = 64
 """Groups inside each other in which arrays are looked for."""
@@ -662,7 +662,7 @@ class _ZarrArray:
     """An array of a Zarr group, of format 2 or 3."""
 
     def __init__(self, path: Path, name: str, array: Any, group: Mapping[str, Any]) -> None:
-        from framewin.zarr_guard import bound_chunks
+        from framewin.arrays.zarr_guard import bound_chunks
 
         self._path = path
         self._name = name
@@ -703,7 +703,7 @@ class _ZarrArray:
     def sibling(self, name: str, most: int) -> np.ndarray:
         import zarr
 
-        from framewin.zarr_guard import bound_chunks, open_node
+        from framewin.arrays.zarr_guard import bound_chunks, open_node
 
         found = open_node(self._path, name) if is_zarr(self._path / name) else None
         if not isinstance(found, zarr.Array):
@@ -716,7 +716,7 @@ class _ZarrArray:
     def coordinate(self, name: str, size: int) -> tuple[np.ndarray, Mapping[str, Any]] | None:
         import zarr
 
-        from framewin.zarr_guard import bound_chunks, open_node
+        from framewin.arrays.zarr_guard import bound_chunks, open_node
 
         for key in (_beside(self._name, name), name):
             if is_zarr(self._path / key):
@@ -759,7 +759,7 @@ def _find_zarr(
 ) -> list[tuple[ForeignArray, str]]:
     import zarr
 
-    from framewin.zarr_guard import open_node
+    from framewin.arrays.zarr_guard import open_node
 
     try:
         node = open_node(path)

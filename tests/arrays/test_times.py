@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framewin.arrays.times import UnknownTimesError, read_times
 from framewin.schema import TIME_UNITS, ClipTable
-from framewin.times import UnknownTimesError, read_times
 
 SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, SourceError, StoreError, convert
-from framewin.containers import _codec_names
+from framewin.arrays.containers import _codec_names
 from framewin.sources.hdf5_zarr import inspect_clip
 from framewin.sources.info import ReadOptions
 from framewin.stores.array_store import open_array

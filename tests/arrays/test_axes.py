@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from framewin import StoreError
-from framewin.axes import checked_axes
+from framewin.arrays.axes import checked_axes
 
 
 @pytest.mark.parametrize(
