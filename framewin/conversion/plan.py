@@ -67,7 +67,7 @@ class ConversionPlan:
     target: Target
     """How the store shall be."""
     format: Any
-    """The module that writes it."""
+    """The module that writes it; None where a store is compared."""
     needed_bytes: int
     """Disk space that the store takes at most."""
     tolerance: int = 0
@@ -222,7 +222,8 @@ def draft_conversion(
         module = format_module(place, target.format)
         _check_places(source, place, dry=lenient)
     else:
-        module = format_of(place)
+        format_of(place)
+        module = None
     _check_nodata(target, settings)
     options = settings.read_options
     named = settings.frame_regex is not None
@@ -443,7 +444,9 @@ def _plan(
     conversion = {**draft.settings.as_json(), **kept, **extra, "damaged": damaged}
     meta = StoreMeta(formats[0], table, nodata=draft.target.nodata, conversion=conversion)
     name_bytes = sum(len(clip.name) + len(file) for clip in clips for file in clip.file_names)
-    needed = draft.format.estimate_bytes(meta, draft.target.layout, name_bytes)
+    needed = 0
+    if draft.format is not None:
+        needed = draft.format.estimate_bytes(meta, draft.target.layout, name_bytes)
     # Attributes are written several times over.
     needed += 4 * len(str(conversion))
     plan = replace(draft, clips=clips, formats=formats, meta=meta, needed_bytes=needed)

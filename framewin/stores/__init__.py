@@ -20,7 +20,9 @@ from framewin.stores.frame_files import FrameFiles
 from framewin.stores.mapped import MappedFrames
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
-"""Format -> the module with its `open_store`, `Writer` and `estimate_bytes`."""
+"""Format -> the module with its `open_store`."""
+WRITERS = {"zarr": "framewin.stores.zarr_writer", "hdf5": "framewin.stores.hdf5_writer"}
+"""Format -> the module with its `Writer` and `estimate_bytes`."""
 SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 """Suffix of a store's name -> its format."""
 
@@ -177,4 +179,4 @@ def format_module(path: Path, name: str | None = None) -> Any:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}")
     if name is not None and by_suffix not in (None, name):
         raise StoreError(f"{path} has the suffix of {by_suffix}, but the format is {name}")
-    return import_module(FORMATS[cast(str, name or by_suffix)])
+    return import_module(WRITERS[cast(str, name or by_suffix)])

@@ -310,7 +310,7 @@ from framewin import FrameWindowDataset
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.stores import durable
 from framewin.stores.codecs import Layout
-from framewin.stores.zarr_store import Writer
+from framewin.stores.zarr_writer import Writer
 
 frame_format = FrameFormat(1000, 1000, 3, "uint8")
 frames = 10_000

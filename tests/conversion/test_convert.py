@@ -319,7 +319,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
     for number in range(1, 400):
         (tmp_path / "clip" / f"{number}.png").hardlink_to(tmp_path / "clip" / "0.png")
     measure = (
-        "import sys, framewin, framewin.conversion.run, framewin.stores.zarr_store\n"
+        "import sys, framewin, framewin.conversion.run, framewin.stores.zarr_writer\n"
         "from framewin.bench.fresh import peak_rss_bytes\n"
         "before = peak_rss_bytes()\n"
         "framewin.convert(sys.argv[1], sys.argv[2], workers=2)\n"

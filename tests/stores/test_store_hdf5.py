@@ -20,7 +20,7 @@ from framewin import MissingDependencyError, StoreError, convert
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.stores import durable, open_store
 from framewin.stores.codecs import Layout
-from framewin.stores.hdf5_store import Writer
+from framewin.stores.hdf5_writer import Writer
 from tests.conftest import MakeClips, import_or_skip
 from tests.helpers.store_contract import CLIPS, StoreContract, change, expected_frames
 

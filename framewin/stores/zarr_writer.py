@@ -1,0 +1,236 @@
+"""Writing of Zarr v3 stores; see `framewin.stores.zarr_store` for how they lie on disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from framewin.errors import StoreError
+from framewin.schema import STATISTICS, StoreMeta
+from framewin.stores import content, durable, record
+from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
+from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
+from framewin.stores.zarr_store import (
+    INDEX_ENTRY_BYTES,
+    METADATA,
+    RECORD,
+    chunks_of_shard,
+    shard_index,
+    shard_name,
+)
+
+
+def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
+    """Bytes the store will take at most, with `name_bytes` of source file names."""
+    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames or 1
+    num_chunks = -(-meta.clips.num_frames // chunk)
+    frames = num_chunks * (chunk * meta.frame_format.nbytes + INDEX_ENTRY_BYTES) + CRC_BYTES
+    per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
+    per_frame = 8 + 8 + 4 + 4 + 8 * len(STATISTICS)
+    metadata = 2**16
+    return (
+        frames + per_chunk * num_chunks + name_bytes + per_frame * meta.clips.num_frames + metadata
+    )
+
+
+class Writer:
+    """Builds a store at a new path; the caller renames it when it is whole."""
+
+    def __init__(
+        self, site: durable.Site, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
+    ) -> None:
+        """Open the files of frames; see `StoreWriter`."""
+        if sys.byteorder != "little":
+            raise StoreError("stores can only be written on little-endian machines")
+        num_frames, frame_format = meta.clips.num_frames, meta.frame_format
+        self.site = site
+        self.meta = meta
+        self.source_files = source_files
+        self.layout = layout.resolved(frame_format, num_frames)
+        self.chunk_frames = self.layout.chunk_frames or 1
+        self.num_chunks = -(-num_frames // self.chunk_frames)
+        columns = content.chunk_columns(self.layout).items()
+        self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
+        self.statistics: dict[str, np.ndarray] | None = None
+        self.group: Any = None
+        self.files = self._open_files()
+        self._pieces = record.Pieces()
+
+    def write_metadata(self) -> None:
+        """See `StoreWriter`."""
+        content.add_pieces(self._pieces, self.source_files)
+        self._create_frames()
+        self._write_coordinates()
+        columns = content.tables(self.meta) | self._late_tables
+        for table, values in columns.items():
+            self._create_table(table, values)
+        import zarr
+
+        with warnings.catch_warnings():
+            # Consolidated metadata is an extension of Zarr v3; xarray warns where it is missing.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(self.site.store)
+
+    def finish(self) -> None:
+        """See `StoreWriter`."""
+        root = self.site.store
+        self._finish_files()
+        for table, columns in self._late_tables.items():
+            for name, values in columns.items():
+                self.group[table][name][:] = values
+        settings = content.finished(self.meta, self.layout, self.chunks, self.statistics)
+        metadata = json.loads((root / METADATA).read_text())
+        metadata["attributes"][content.ATTRIBUTE] = settings
+        (root / METADATA).write_text(json.dumps(metadata, indent=1))
+        content.add_statistics(self._pieces, self.statistics)
+        fields = {"files": _list_files(root)}
+        packed = content.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
+        (root / RECORD).write_bytes(packed)
+
+    @property
+    def _late_tables(self) -> content.Tables:
+        """Those that are known once all frames are written."""
+        statistics = {} if self.statistics is None else {"statistics": self.statistics}
+        return {"chunks": self.chunks, **statistics}
+
+    def close(self) -> None:
+        """Nothing but the files of frames stays open."""
+
+    def _open_files(self) -> RawFile | ShardFiles:
+        frame_format = self.meta.frame_format
+        if not self.layout.compressed:
+            return RawFile(
+                self.site.frames,
+                offset=0,
+                frame_bytes=frame_format.nbytes,
+                chunk_frames=self.chunk_frames,
+                num_chunks=self.num_chunks,
+            )
+        return ShardFiles(
+            self.site.frames,
+            chunk_frames=self.chunk_frames,
+            num_chunks=self.num_chunks,
+            shard_chunks=chunks_of_shard(self.layout, self.meta),
+            trailers=True,
+            codec=ZarrCodec(self.layout, frame_format),
+            index=self._index,
+        )
+
+    def _index(self, shard: int) -> bytes:
+        """The index at the end of a shard, and its checksum."""
+        if isinstance(self.files, ShardFiles):
+            self.chunks |= {"offset": self.files.offsets, "nbytes": self.files.sizes}
+        return shard_index(self.layout, self.chunks, self.meta, shard)
+
+    def _finish_files(self) -> None:
+        if isinstance(self.files, RawFile):
+            self.files.file.write_at(self._index(0), self.files.end)
+            self.files.sync()
+        else:
+            self.files.finish()
+        for path in sorted(self.site.frames.iterdir()):
+            durable.move(path, self.site.store / shard_name(int(path.name)))
+
+    def _create_frames(self) -> None:
+        # Not needed for reading, and slow to import.
+        import zarr
+
+        num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
+        shard_frames = chunks_of_shard(self.layout, self.meta) * self.chunk_frames
+        self.group = zarr.create_group(
+            store=_local_store(self.site.store),
+            attributes={content.ATTRIBUTE: content.attributes(self.meta, self.layout)},
+        )
+        self.group.create_array(
+            "frames",
+            shape=(num_frames, *frame_format.shape),
+            chunks=(self.chunk_frames, *frame_format.shape),
+            shards=(shard_frames, *frame_format.shape),
+            dtype=frame_format.dtype,
+            compressors=_compressors(self.layout, frame_format.dtype),
+            filters=None,
+            fill_value=0,
+            dimension_names=content.DIMENSIONS,
+            attributes=content.frame_attributes(self.meta),
+        )
+
+    def _write_coordinates(self) -> None:
+        num_frames = self.meta.clips.num_frames
+        arrays = {
+            name: self.group.create_array(
+                name,
+                shape=(num_frames,),
+                chunks=(content.coordinate_chunk(num_frames),),
+                dtype=dtype,
+                dimension_names=("time",),
+            )
+            for name, dtype in content.coordinate_types(self.meta).items()
+        }
+        for name, pixels, attributes in content.pixel_coordinates(self.meta):
+            self.group.create_array(
+                name, data=pixels, dimension_names=(name,), attributes=dict(attributes)
+            )
+        if content.TIME in arrays:
+            arrays[content.TIME].attrs.update(content.time_attributes(self.meta))
+        for begin, end, values in content.coordinates(self.meta, self.source_files):
+            for name, array in arrays.items():
+                array[begin:end] = values[name]
+
+    def _create_table(self, table: str, columns: dict[str, np.ndarray]) -> None:
+        group = self.group.create_group(table)
+        for name, values in columns.items():
+            group.create_array(name, data=values, dimension_names=(table,))
+
+
+def _local_store(root: Path) -> Any:
+    """A folder that zarr-python writes to, also where the file system has no hard links."""
+    from zarr.storage import LocalStore
+
+    class Linkless(LocalStore):
+        async def set_if_not_exists(self, key: str, value: Any) -> None:
+            # Nobody else writes there.
+            if not await self.exists(key):
+                await self.set(key, value)
+
+    return Linkless(root)
+
+
+def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
+    """The codecs by which zarr-python reads what `ZarrCodec` writes."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+    if not layout.compressed:
+        return None
+    codec: Any
+    if layout.compression == "zstd":
+        codec = ZstdCodec(level=layout.level or 0, checksum=False)
+    elif layout.compression == "gzip":
+        codec = GzipCodec(level=layout.level or 0)
+    else:
+        item_bytes = np.dtype(dtype).itemsize
+        codec = BloscCodec(
+            typesize=item_bytes,
+            cname="lz4",
+            clevel=BLOSC_LZ4_LEVEL,
+            shuffle="shuffle" if item_bytes > 1 else "noshuffle",
+        )
+    return [codec, Crc32cCodec()]
+
+
+def _list_files(root: Path) -> dict[str, list[int | None]]:
+    """Every file of a store but its record: size, and crc32c but for shards of frames."""
+    found: dict[str, list[int | None]] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file():
+            # The chunks of frames have checksums of their own.
+            is_shard = name.startswith("frames/c/")
+            checksum = None if is_shard else google_crc32c.value(path.read_bytes())
+            found[name] = [path.stat().st_size, checksum]
+    return found
