@@ -21,8 +21,8 @@ from framewin.stores import cache as caching
 from framewin.stores import durable, open_store
 from framewin.stores.array_store import open_array
 from framewin.stores.cache import FrameStore, stored_frames
-from framewin.stores.chunked import DEFAULT_CACHE_BYTES
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES
+from framewin.stores.mapped_frames import MappedFrames
 from framewin.stores.verify import refuse_damage
 from framewin.windows.blocks import (
     DECODED_GROUP_BYTES,

@@ -26,9 +26,9 @@ from framewin.dataset import FrameWindowDataset
 from framewin.remote import refuse_url
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import open_store
-from framewin.stores.chunked import DEFAULT_CACHE_BYTES, usable_cores
+from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, usable_cores
 from framewin.stores.codecs import NONE, Layout
-from framewin.stores.mapped import readahead_bytes
+from framewin.stores.mapped_frames import readahead_bytes
 from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockOrder, BlockShape, least_group_bytes
 from framewin.windows.order import EpochOrder
 from framewin.windows.schedule import BLOCKS, Shuffle

@@ -2,7 +2,7 @@
 
 `location` decides once whether a path is a URL. What reads a store then asks a path for its size
 and for bytes from here to there; where these come from is decided in two functions of
-`framewin.stores.chunks`.
+`framewin.stores.chunk_io`.
 """
 
 from __future__ import annotations

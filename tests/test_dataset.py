@@ -17,8 +17,8 @@ import pytest
 
 from framewin import FrameWindowDataset, StoreError, Window
 from framewin.schema import FrameFormat
-from framewin.stores.chunked import usable_cores
-from framewin.stores.mapped import SHARED_COPY_BYTES, MappedFrames
+from framewin.stores.chunked_frames import usable_cores
+from framewin.stores.mapped_frames import SHARED_COPY_BYTES, MappedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
 
 CLIPS = {"a": list(range(10, 16)), "b": list(range(20, 25)), "c": list(range(30, 34))}

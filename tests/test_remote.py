@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from framewin import FrameWindowDataset, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
 from framewin.schema import FrameFormat
-from framewin.stores import chunks, open_store, record, zarr_store
-from framewin.stores.chunked import ChunkedFrames, RunReader
-from framewin.stores.chunks import ChunkPlace, runs
+from framewin.stores import chunk_io, open_store, record, zarr_store
+from framewin.stores.chunk_io import ChunkPlace, runs
+from framewin.stores.chunked_frames import ChunkedFrames, RunReader
 from tests.conftest import import_or_skip, write_frames
 from tests.helpers.command import framewin
 from tests.helpers.object_server import BUCKET, Request, Server
@@ -107,8 +107,8 @@ def test_windows_equal_those_of_the_local_store(
     assert equal(remote.batch(windows), local.batch(windows))
     assert not server.requests
     # Neither far ahead nor over chunks that are not wanted: at most a request for each chunk.
-    monkeypatch.setattr(chunks, "GAP_BYTES", 0)
-    monkeypatch.setattr(chunks, "RUN_BYTES", 0)
+    monkeypatch.setattr(chunk_io, "GAP_BYTES", 0)
+    monkeypatch.setattr(chunk_io, "RUN_BYTES", 0)
     remote = opened(url, cache_bytes=0)
     touched = {row // CHUNK_FRAMES for row in (*range(31 + 3, 31 + 7), *range(2, 6))}
     server.forget()
@@ -121,13 +121,13 @@ def test_windows_equal_those_of_the_local_store(
 def test_runs_join_what_is_near(data: st.DataObject) -> None:
     """Runs are all chunks in order; each is of one file, small, without a large gap, and as long as
     it may be."""
-    sizes = st.integers(1, chunks.RUN_BYTES // 3)
+    sizes = st.integers(1, chunk_io.RUN_BYTES // 3)
     number = data.draw(st.integers(1, 12))
     places, end, file = [], 0, 0
     for _ in range(number):
         if data.draw(st.booleans()) and data.draw(st.booleans()):
             file, end = file + 1, 0
-        offset = end + data.draw(st.integers(0, 2 * chunks.GAP_BYTES))
+        offset = end + data.draw(st.integers(0, 2 * chunk_io.GAP_BYTES))
         size, trailer = data.draw(sizes), data.draw(st.sampled_from([0, 4]))
         places.append(ChunkPlace(PurePosixPath(str(file)), offset, size, trailer))
         end = offset + size + trailer
@@ -144,8 +144,8 @@ def test_runs_join_what_is_near(data: st.DataObject) -> None:
         gap = second.offset - (first.offset + first.nbytes + first.trailer_bytes)
         return (
             first.path == second.path
-            and gap <= chunks.GAP_BYTES
-            and span([run[0], two]) <= chunks.RUN_BYTES
+            and gap <= chunk_io.GAP_BYTES
+            and span([run[0], two]) <= chunk_io.RUN_BYTES
         )
 
     few = runs(SimpleNamespace(place=places.__getitem__), numbers, most_chunks=2)

@@ -24,7 +24,7 @@ from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
 from framewin.scaling import Normalize, Scaling
-from framewin.stores.mapped import TENSOR_ALIGNMENT
+from framewin.stores.mapped_frames import TENSOR_ALIGNMENT
 from framewin.windows import order
 from framewin.windows.blocks import BlockOrder, ShuffleBlocks, ring_start
 from framewin.windows.lanes import LaneSchedule

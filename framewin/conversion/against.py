@@ -28,7 +28,7 @@ from framewin.errors import (
 from framewin.remote import refuse_url
 from framewin.schema import ClipTable, Int64Array, Progress, listed
 from framewin.stores import Store, open_store
-from framewin.stores.chunked import pieces, usable_cores
+from framewin.stores.chunked_frames import pieces, usable_cores
 
 BLOCK_BYTES = 2**22
 NUMBERS_SHOWN = 5

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from framewin.conversion.clips import FileClip
 from framewin.conversion.plan import ConversionPlan
 from framewin.errors import FramewinError, StoreError
-from framewin.stores.chunks import StoredChunk
+from framewin.stores.chunk_io import StoredChunk
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

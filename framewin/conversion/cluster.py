@@ -41,7 +41,7 @@ from framewin.errors import (
 )
 from framewin.sources import is_seekable
 from framewin.stores import StoreWriter, durable
-from framewin.stores.chunked import usable_cores
+from framewin.stores.chunked_frames import usable_cores
 from framewin.stores.durable import SiteView
 from framewin.stores.places import BlockFile, Places, with_data
 from framewin.windows.statistics import FrameStatistics

@@ -14,7 +14,7 @@ from framewin.conversion.clips import FileClip, part_of, unreadable
 from framewin.conversion.plan import ConversionPlan
 from framewin.errors import SourceChangedError
 from framewin.schema import Int64Array
-from framewin.stores.chunked import pieces
+from framewin.stores.chunked_frames import pieces
 
 PATHS_AT_ONCE = 2**16
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import google_crc32c
 
 from framewin.stores import durable
-from framewin.stores.chunks import StoredChunk
+from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.durable import DataFile
 
 SYNC_BYTES = 2**24

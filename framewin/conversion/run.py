@@ -29,8 +29,8 @@ from framewin.errors import SourceError, StoreError
 from framewin.schema import FrameFormat, Gap, Progress
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
-from framewin.stores.chunked import usable_cores
-from framewin.stores.chunks import StoredChunk
+from framewin.stores.chunk_io import StoredChunk
+from framewin.stores.chunked_frames import usable_cores
 from framewin.stores.codecs import NONE, Layout
 from framewin.stores.verify import verify
 

@@ -12,12 +12,12 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import DeniedObjectError, Location, RemotePath, location
 from framewin.schema import Int64Array, StoreMeta
-from framewin.stores.chunked import DEFAULT_CACHE_BYTES, ChunkedFrames
-from framewin.stores.chunks import ChunkPlace
+from framewin.stores.chunk_io import ChunkPlace
+from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, ChunkedFrames
 from framewin.stores.codecs import Layout
 from framewin.stores.durable import MARKER, tree_bytes
 from framewin.stores.frame_files import FrameFiles
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.mapped_frames import MappedFrames
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
 """Format -> the module with its `open_store`."""
@@ -34,7 +34,7 @@ class Store(Protocol):
     meta: StoreMeta
     layout: Layout
     chunks: dict[str, np.ndarray]
-    """The table of chunks; see `framewin.stores.content`."""
+    """The table of chunks; see `framewin.stores.tables`."""
 
     @property
     def frames(self) -> MappedFrames | ChunkedFrames:

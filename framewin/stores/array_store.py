@@ -15,8 +15,8 @@ from framewin.arrays.containers import Column, clip_table, open_frames
 from framewin.errors import StoreError
 from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, StoreMeta
-from framewin.stores.chunked import ChunkedFrames
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.chunked_frames import ChunkedFrames
+from framewin.stores.mapped_frames import MappedFrames
 
 READ_BYTES = 2**22
 

@@ -23,8 +23,8 @@ from framewin.errors import StoreError
 from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import durable
-from framewin.stores.chunked import ChunkedFrames, pieces
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.chunked_frames import ChunkedFrames, pieces
+from framewin.stores.mapped_frames import MappedFrames
 
 Rows = Sequence[tuple[int, int]]
 """Half-open ranges of rows, increasing."""

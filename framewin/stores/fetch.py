@@ -29,8 +29,7 @@ from framewin.remote import (
 )
 from framewin.schema import Progress
 from framewin.stores import Store, durable, format_of, num_bytes
-from framewin.stores.chunked import pieces
-from framewin.stores.chunks import (
+from framewin.stores.chunk_io import (
     REQUESTS_AT_ONCE,
     RUN_BYTES,
     ChunkPlace,
@@ -39,6 +38,7 @@ from framewin.stores.chunks import (
     read_place,
     runs,
 )
+from framewin.stores.chunked_frames import pieces
 from framewin.stores.verify import verify
 
 BLOCK_BYTES = 512

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from framewin.stores import durable
-from framewin.stores.chunks import (
+from framewin.stores.chunk_io import (
     ChunkPlace,
     StoredChunk,
     compressed_chunks,

@@ -21,11 +21,11 @@ import numpy as np
 from framewin.errors import FramewinError, NotOursError, StoreError
 from framewin.remote import Location, RemotePath
 from framewin.schema import Int64Array
-from framewin.stores import content, record
-from framewin.stores.chunked import ChunkedFrames, pieces
-from framewin.stores.chunks import ChunkPlace, chunked_frames, once_more, read_place, size_of
+from framewin.stores import record, tables
+from framewin.stores.chunk_io import ChunkPlace, chunked_frames, once_more, read_place, size_of
+from framewin.stores.chunked_frames import ChunkedFrames, pieces
 from framewin.stores.codecs import Hdf5Codec
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.mapped_frames import MappedFrames
 
 READ_BYTES = 2**24
 
@@ -38,10 +38,10 @@ class Hdf5Store:
     def __init__(self, path: Location, cache_bytes: int) -> None:
         self.path = path
         self._record = _read_record(path)
-        self.meta, self.layout, self.chunks = content.read(path, self._record)
+        self.meta, self.layout, self.chunks = tables.read(path, self._record)
         self.identity: str = self._record.fields["attributes"]["identity"]
         self._ranges = [(begin, end) for begin, end in self._record.fields["chunk_ranges"]]
-        content.whole_numbers(path, [*itertools.chain.from_iterable(self._ranges)])
+        tables.whole_numbers(path, [*itertools.chain.from_iterable(self._ranges)])
         if self.layout.compressed:
             self._ranges = compressed_ranges(self.chunks)
         self._check_ranges()
@@ -64,11 +64,11 @@ class Hdf5Store:
 
     def statistics(self) -> dict[str, np.ndarray] | None:
         """See `Store`."""
-        return content.read_statistics(self._record, self.meta)
+        return tables.read_statistics(self._record, self.meta)
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
-        return self._record.texts(content.SOURCE_FILE, rows)
+        return self._record.texts(tables.SOURCE_FILE, rows)
 
     def place(self, chunk: int) -> ChunkPlace:
         """See `Store`."""
@@ -112,7 +112,7 @@ def open_store(path: Location, *, cache_bytes: int) -> Hdf5Store:
         raise
     # Damaged metadata can make h5py raise nearly anything.
     except Exception as exc:
-        raise content.unreadable(path, exc) from exc
+        raise tables.unreadable(path, exc) from exc
 
 
 def open_damaged(path: Location) -> Hdf5Store:

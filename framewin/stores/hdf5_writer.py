@@ -17,9 +17,9 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.optional import require
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import content, durable, record
-from framewin.stores.chunked import pieces
-from framewin.stores.chunks import ChunkPlace, read_place
+from framewin.stores import durable, record, tables
+from framewin.stores.chunk_io import ChunkPlace, read_place
+from framewin.stores.chunked_frames import pieces
 from framewin.stores.codecs import PLUGIN_FILTERS, Hdf5Codec, Layout
 from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.hdf5_store import READ_BYTES, compressed_ranges, rest_checksum
@@ -55,7 +55,7 @@ class Writer:
     """Builds a store at a new path; the caller renames it when it is whole."""
 
     def __init__(
-        self, site: durable.Site, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
+        self, site: durable.Site, meta: StoreMeta, source_files: tables.SourceFiles, layout: Layout
     ) -> None:
         """Create the HDF5 file, and open those of frames; see `StoreWriter`.
 
@@ -72,7 +72,7 @@ class Writer:
         self.layout = layout.resolved(meta.frame_format, meta.clips.num_frames)
         self.chunk_frames = self.layout.chunk_frames or 1
         self.num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
-        columns = content.chunk_columns(self.layout).items()
+        columns = tables.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         self.statistics: dict[str, np.ndarray] | None = None
         if self.layout.compression in PLUGIN_FILTERS:
@@ -90,11 +90,11 @@ class Writer:
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        content.add_pieces(self._pieces, self.source_files)
+        tables.add_pieces(self._pieces, self.source_files)
         with _system_errors():
             self._write_dimensions()
             self._write_coordinates()
-            for table, columns in (content.tables(self.meta) | self._late_tables).items():
+            for table, columns in (tables.tables(self.meta) | self._late_tables).items():
                 self._create_table(table, columns)
 
     def finish(self) -> None:
@@ -106,8 +106,8 @@ class Writer:
             for table, columns in self._late_tables.items():
                 for name, values in columns.items():
                     self._file[table][name][:] = values
-            settings = content.finished(self.meta, self.layout, self.chunks, self.statistics)
-            self._file.attrs[content.ATTRIBUTE] = json.dumps(settings)
+            settings = tables.finished(self.meta, self.layout, self.chunks, self.statistics)
+            self._file.attrs[tables.ATTRIBUTE] = json.dumps(settings)
             self._file.close()
         packed = self._record(settings)
         if isinstance(self.files, RawFile):
@@ -117,7 +117,7 @@ class Writer:
                 file.write(packed)
 
     @property
-    def _late_tables(self) -> content.Tables:
+    def _late_tables(self) -> tables.Tables:
         """Those that are known once all frames are written."""
         statistics = {} if self.statistics is None else {"statistics": self.statistics}
         return {"chunks": self.chunks, **statistics}
@@ -158,7 +158,7 @@ class Writer:
 
     def _record(self, settings: dict[str, Any]) -> bytes:
         """The record behind the file that HDF5 has written."""
-        content.add_statistics(self._pieces, self.statistics)
+        tables.add_statistics(self._pieces, self.statistics)
         size = self._path.stat().st_size
         ranges = self._chunk_ranges()
         fields = {
@@ -166,7 +166,7 @@ class Writer:
             "chunk_ranges": [] if self.layout.compressed else ranges,
             "rest_crc32c": rest_checksum(self._path, size, ranges),
         }
-        return content.packed(size, fields, settings, self.meta, self.chunks, self._pieces)
+        return tables.packed(size, fields, settings, self.meta, self.chunks, self._pieces)
 
     def _copy_around(self, files: RawFile, packed: bytes) -> None:
         """Write what HDF5 has before and behind the frames into their file."""
@@ -217,17 +217,17 @@ class Writer:
                 creation,
             )
         )
-        frames.attrs.update(content.frame_attributes(meta))
+        frames.attrs.update(tables.frame_attributes(meta))
         return frames
 
     def _write_dimensions(self) -> None:
-        pixels = {name: rest for name, *rest in content.pixel_coordinates(self.meta)}
+        pixels = {name: rest for name, *rest in tables.pixel_coordinates(self.meta)}
         for axis, (name, size) in enumerate(
-            zip(content.DIMENSIONS, self._frames.shape, strict=True)
+            zip(tables.DIMENSIONS, self._frames.shape, strict=True)
         ):
-            if name == content.TIME and self.meta.clips.time_unit:
+            if name == tables.TIME and self.meta.clips.time_unit:
                 scale = self._file.create_dataset(name, shape=(size,), dtype="int64")
-                scale.attrs.update(content.time_attributes(self.meta))
+                scale.attrs.update(tables.time_attributes(self.meta))
                 scale.make_scale(name)
             elif name in pixels:
                 scale = self._file.create_dataset(name, data=pixels[name][0])
@@ -247,13 +247,13 @@ class Writer:
                 shape=(num_frames,),
                 dtype=h5py.string_dtype() if dtype == "string" else dtype,
             )
-            for name, dtype in content.COORDINATES.items()
+            for name, dtype in tables.COORDINATES.items()
         }
         for array in arrays.values():
-            array.dims[0].attach_scale(self._file[content.TIME])
+            array.dims[0].attach_scale(self._file[tables.TIME])
         if self.meta.clips.time_unit:
-            arrays[content.TIME] = self._file[content.TIME]
-        for begin, end, values in content.coordinates(self.meta, self.source_files):
+            arrays[tables.TIME] = self._file[tables.TIME]
+        for begin, end, values in tables.coordinates(self.meta, self.source_files):
             for name, array in arrays.items():
                 array[begin:end] = _plain(values[name])
 

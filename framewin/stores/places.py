@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.stores.chunks import (
+from framewin.stores.chunk_io import (
     ChunkPlace,
     StoredChunk,
     compressed_chunks,

@@ -29,7 +29,7 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import REQUEST_BYTES, Location
 from framewin.schema import Int64Array
-from framewin.stores.chunks import (
+from framewin.stores.chunk_io import (
     ChunkPlace,
     once_more,
     read_place,

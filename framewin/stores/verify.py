@@ -25,9 +25,8 @@ from framewin.remote import (
     location,
 )
 from framewin.schema import Progress, shown_number
-from framewin.stores import Store, content, format_of, num_bytes
-from framewin.stores.chunked import pieces, usable_cores
-from framewin.stores.chunks import (
+from framewin.stores import Store, format_of, num_bytes, tables
+from framewin.stores.chunk_io import (
     MOST_READ_BYTES,
     REQUESTS_AT_ONCE,
     ChunkPlace,
@@ -35,6 +34,7 @@ from framewin.stores.chunks import (
     runs,
     size_of,
 )
+from framewin.stores.chunked_frames import pieces, usable_cores
 
 CHUNKS_PER_TASK = 64
 READ_BYTES = 2**24
@@ -219,8 +219,8 @@ def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
     others = open_frames(cast(Path, store.path), array="frames", axes="tyxc")
     num_frames = store.meta.clips.num_frames
     statistics = store.statistics()
-    tables = content.tables(store.meta) | {"chunks": store.chunks}
-    for table, columns in (tables | ({"statistics": statistics} if statistics else {})).items():
+    beside = tables.tables(store.meta) | {"chunks": store.chunks}
+    for table, columns in (beside | ({"statistics": statistics} if statistics else {})).items():
         for name, values in columns.items():
             column = others.column(f"{table}/{name}", len(values))
             if not _same(column, values):
@@ -228,15 +228,15 @@ def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
     chunk_frames = store.layout.chunk_frames or 1
     size = chunk_frames * max(1, READ_BYTES // (chunk_frames * store.meta.frame_format.nbytes))
     names = np.array(store.meta.clips.names, object)
-    coordinates = content.coordinate_types(store.meta)
+    coordinates = tables.coordinate_types(store.meta)
     found = {name: others.column(name, num_frames) for name in coordinates}
     for begin, end in pieces(num_frames, size):
         rows = np.arange(begin, end)
         expected = {
             "clip": names[store.meta.clips.clips_of(rows)],
             "frame_number": store.meta.clips.frame_numbers(rows),
-            content.TIME: store.meta.clips.frame_numbers(rows),
-            content.SOURCE_FILE: np.array(store.source_files(rows), object),
+            tables.TIME: store.meta.clips.frame_numbers(rows),
+            tables.SOURCE_FILE: np.array(store.source_files(rows), object),
         }
         for name in coordinates:
             values = expected[name]

@@ -26,9 +26,8 @@ import numpy as np
 from framewin.errors import FramewinError, NotOursError, StoreError
 from framewin.remote import DeniedObjectError, Location, RemotePath
 from framewin.schema import Int64Array, StoreMeta
-from framewin.stores import content, record
-from framewin.stores.chunked import ChunkedFrames
-from framewin.stores.chunks import (
+from framewin.stores import record, tables
+from framewin.stores.chunk_io import (
     ChunkPlace,
     chunked_frames,
     once_more,
@@ -36,9 +35,10 @@ from framewin.stores.chunks import (
     read_right,
     size_of,
 )
+from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.codecs import Layout, ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES
-from framewin.stores.mapped import MappedFrames
+from framewin.stores.mapped_frames import MappedFrames
 
 METADATA = "zarr.json"
 RECORD = "framewin.record"
@@ -56,14 +56,14 @@ class ZarrStore:
         """Read the record; with `whole`, check that all files are there, but for remote ones."""
         self.path = path
         self._record = _read_record(path)
-        self.meta, self.layout, self.chunks = content.read(path, self._record)
+        self.meta, self.layout, self.chunks = tables.read(path, self._record)
         self.identity: str = self._record.fields["attributes"]["identity"]
         self._files: dict[str, list[int | None]] = self._record.fields["files"]
         self._shard_chunks = chunks_of_shard(self.layout, self.meta)
         self._codec = ZarrCodec(self.layout, self.meta.frame_format)
         self._cache_bytes = cache_bytes
         self._check_names()
-        content.whole_numbers(
+        tables.whole_numbers(
             path, [n for sums in self._files.values() for n in sums if n is not None]
         )
         if whole and not isinstance(path, RemotePath):
@@ -88,11 +88,11 @@ class ZarrStore:
 
     def statistics(self) -> dict[str, np.ndarray] | None:
         """See `Store`."""
-        return content.read_statistics(self._record, self.meta)
+        return tables.read_statistics(self._record, self.meta)
 
     def source_files(self, rows: Int64Array) -> list[str]:
         """See `Store`."""
-        return self._record.texts(content.SOURCE_FILE, rows)
+        return self._record.texts(tables.SOURCE_FILE, rows)
 
     def place(self, chunk: int) -> ChunkPlace:
         """See `Store`."""
@@ -223,7 +223,7 @@ def _read_record(path: Location) -> record.Record:
     if not (path / METADATA).is_file():
         raise StoreError(f"{path} is not a store: it holds neither {RECORD} nor {METADATA}")
     settings = json.loads((path / METADATA).read_bytes()).get("attributes", {})
-    content.check_version(path, settings.get(content.ATTRIBUTE))
+    tables.check_version(path, settings.get(tables.ATTRIBUTE))
     raise StoreError(f"{file} is missing; convert the frames again")
 
 
@@ -235,7 +235,7 @@ def _one_error(path: Location) -> Iterator[None]:
         raise
     # A damaged record can hold nearly anything.
     except Exception as exc:
-        raise content.unreadable(path, exc) from exc
+        raise tables.unreadable(path, exc) from exc
 
 
 def shard_name(shard: int) -> str:

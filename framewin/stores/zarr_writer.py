@@ -13,7 +13,7 @@ import numpy as np
 
 from framewin.errors import StoreError
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import content, durable, record
+from framewin.stores import durable, record, tables
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.zarr_store import (
@@ -43,7 +43,7 @@ class Writer:
     """Builds a store at a new path; the caller renames it when it is whole."""
 
     def __init__(
-        self, site: durable.Site, meta: StoreMeta, source_files: content.SourceFiles, layout: Layout
+        self, site: durable.Site, meta: StoreMeta, source_files: tables.SourceFiles, layout: Layout
     ) -> None:
         """Open the files of frames; see `StoreWriter`."""
         if sys.byteorder != "little":
@@ -55,7 +55,7 @@ class Writer:
         self.layout = layout.resolved(frame_format, num_frames)
         self.chunk_frames = self.layout.chunk_frames or 1
         self.num_chunks = -(-num_frames // self.chunk_frames)
-        columns = content.chunk_columns(self.layout).items()
+        columns = tables.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         self.statistics: dict[str, np.ndarray] | None = None
         self.group: Any = None
@@ -64,10 +64,10 @@ class Writer:
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        content.add_pieces(self._pieces, self.source_files)
+        tables.add_pieces(self._pieces, self.source_files)
         self._create_frames()
         self._write_coordinates()
-        columns = content.tables(self.meta) | self._late_tables
+        columns = tables.tables(self.meta) | self._late_tables
         for table, values in columns.items():
             self._create_table(table, values)
         import zarr
@@ -84,17 +84,17 @@ class Writer:
         for table, columns in self._late_tables.items():
             for name, values in columns.items():
                 self.group[table][name][:] = values
-        settings = content.finished(self.meta, self.layout, self.chunks, self.statistics)
+        settings = tables.finished(self.meta, self.layout, self.chunks, self.statistics)
         metadata = json.loads((root / METADATA).read_text())
-        metadata["attributes"][content.ATTRIBUTE] = settings
+        metadata["attributes"][tables.ATTRIBUTE] = settings
         (root / METADATA).write_text(json.dumps(metadata, indent=1))
-        content.add_statistics(self._pieces, self.statistics)
+        tables.add_statistics(self._pieces, self.statistics)
         fields = {"files": _list_files(root)}
-        packed = content.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
+        packed = tables.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
         (root / RECORD).write_bytes(packed)
 
     @property
-    def _late_tables(self) -> content.Tables:
+    def _late_tables(self) -> tables.Tables:
         """Those that are known once all frames are written."""
         statistics = {} if self.statistics is None else {"statistics": self.statistics}
         return {"chunks": self.chunks, **statistics}
@@ -145,7 +145,7 @@ class Writer:
         shard_frames = chunks_of_shard(self.layout, self.meta) * self.chunk_frames
         self.group = zarr.create_group(
             store=_local_store(self.site.store),
-            attributes={content.ATTRIBUTE: content.attributes(self.meta, self.layout)},
+            attributes={tables.ATTRIBUTE: tables.attributes(self.meta, self.layout)},
         )
         self.group.create_array(
             "frames",
@@ -156,8 +156,8 @@ class Writer:
             compressors=_compressors(self.layout, frame_format.dtype),
             filters=None,
             fill_value=0,
-            dimension_names=content.DIMENSIONS,
-            attributes=content.frame_attributes(self.meta),
+            dimension_names=tables.DIMENSIONS,
+            attributes=tables.frame_attributes(self.meta),
         )
 
     def _write_coordinates(self) -> None:
@@ -166,19 +166,19 @@ class Writer:
             name: self.group.create_array(
                 name,
                 shape=(num_frames,),
-                chunks=(content.coordinate_chunk(num_frames),),
+                chunks=(tables.coordinate_chunk(num_frames),),
                 dtype=dtype,
                 dimension_names=("time",),
             )
-            for name, dtype in content.coordinate_types(self.meta).items()
+            for name, dtype in tables.coordinate_types(self.meta).items()
         }
-        for name, pixels, attributes in content.pixel_coordinates(self.meta):
+        for name, pixels, attributes in tables.pixel_coordinates(self.meta):
             self.group.create_array(
                 name, data=pixels, dimension_names=(name,), attributes=dict(attributes)
             )
-        if content.TIME in arrays:
-            arrays[content.TIME].attrs.update(content.time_attributes(self.meta))
-        for begin, end, values in content.coordinates(self.meta, self.source_files):
+        if tables.TIME in arrays:
+            arrays[tables.TIME].attrs.update(tables.time_attributes(self.meta))
+        for begin, end, values in tables.coordinates(self.meta, self.source_files):
             for name, array in arrays.items():
                 array[begin:end] = values[name]
 

@@ -237,7 +237,7 @@ def test_large_windows_are_asked_for_in_pieces(
     large: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch, readahead: int | None
 ) -> None:
     """Regression: Linux cuts a request to what it reads ahead, so most of a window was missing."""
-    monkeypatch.setattr("framewin.stores.mapped.readahead_bytes", lambda device: readahead)
+    monkeypatch.setattr("framewin.stores.mapped_frames.readahead_bytes", lambda device: readahead)
     found = requests(monkeypatch)
     assert ReadAhead(large, large.schedule(batch_size=1), 1).follow(2)
     assert found[0][0] == 128 + 2 * 3_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from framewin import FrameWindowDataset, StoreError, convert
 from framewin.stores import cache as caching
-from framewin.stores.chunked import ChunkedFrames
+from framewin.stores.chunked_frames import ChunkedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
 from tests.helpers.store_contract import flip
 

@@ -21,7 +21,7 @@ from framewin.conversion.clips import FileClip
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.plan import draft_conversion, plan_conversion
 from framewin.stores import cache, durable
-from framewin.stores.chunks import StoredChunk
+from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.frame_files import ShardFiles
 from tests.conftest import MakeClips, make_frame
 from tests.faults.job import CHUNK_FRAMES, Failpoint, bytes_of, convert_with

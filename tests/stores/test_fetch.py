@@ -30,9 +30,9 @@ CHUNK_FRAMES = 3
 SHARD = "frames/c/0/0/0/0"
 SMALL = """
 from framewin import remote
-from framewin.stores import chunks, fetch
+from framewin.stores import chunk_io, fetch
 remote.TAIL_BYTES = 1024
-chunks.RUN_BYTES = fetch.RUN_BYTES = 4096
+chunk_io.RUN_BYTES = fetch.RUN_BYTES = 4096
 """
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from framewin.errors import StoreError
-from framewin.stores import chunks, record
-from framewin.stores.chunks import ChunkPlace, read_place
+from framewin.stores import chunk_io, record
+from framewin.stores.chunk_io import ChunkPlace, read_place
 from framewin.stores.record import NotWholeError, Pieces, pack
 
 ROWS = 4096
@@ -280,7 +280,7 @@ def test_each_stretch_is_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         data = read_place(place)
         return data[: len(data) - lost]
 
-    monkeypatch.setattr(chunks, "read_place", lambda place: read("piece", place))
+    monkeypatch.setattr(chunk_io, "read_place", lambda place: read("piece", place))
     for lost, once_more in ((0, []), (1, [("piece", last, len(pieces[3]))])):
         monkeypatch.setattr(record, "read_place", lambda p, n=lost: read("stretch", p, n))
         rows = np.array([3 * ROWS, ROWS, 2 * ROWS])

@@ -16,7 +16,7 @@ import zarr
 
 from framewin import FormatVersionError, StoreError, verify
 from framewin.schema import FrameFormat
-from framewin.stores import content, open_store
+from framewin.stores import open_store, tables
 from framewin.stores.codecs import Layout
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips, import_or_skip
@@ -80,11 +80,11 @@ def test_coordinates_lie_in_few_files(
     make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: a store of 10**8 frames had 4600 files, which opening it looks at."""
-    assert content.coordinate_chunk(100) == 100
-    assert content.coordinate_chunk(4_000_000) == 2**16
-    assert content.coordinate_chunk(10**8 + 1) == 1_562_501
-    monkeypatch.setattr(content, "COORDINATE_CHUNK", 4)
-    monkeypatch.setattr(content, "MOST_COORDINATE_CHUNKS", 3)
+    assert tables.coordinate_chunk(100) == 100
+    assert tables.coordinate_chunk(4_000_000) == 2**16
+    assert tables.coordinate_chunk(10**8 + 1) == 1_562_501
+    monkeypatch.setattr(tables, "COORDINATE_CHUNK", 4)
+    monkeypatch.setattr(tables, "MOST_COORDINATE_CHUNKS", 3)
     store = make_store({"a": range(40), "b": range(3, 10)})
     for name in ("clip", "frame_number", "source_file"):
         assert len(list((store / name / "c").iterdir())) == 3

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
-from framewin.stores.chunked import DEFAULT_CACHE_BYTES
+from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES
 from framewin.windows.blocks import BlockOrder, BlockShape, least_group_bytes, ring_start
 from framewin.windows.order import epoch_key
 from framewin.windows.schedule import BatchSchedule, cumulative_draws

@@ -39,7 +39,7 @@ from framewin.schema import (
     FrameFormat,
     StoreMeta,
 )
-from framewin.stores.chunked import pieces
+from framewin.stores.chunked_frames import pieces
 from framewin.stores.codecs import Layout
 from framewin.stores.record import COLUMN_KINDS, Pieces, Record, pack
 

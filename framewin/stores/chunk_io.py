@@ -19,7 +19,7 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.remote import Location, RemotePath
 from framewin.schema import StoreMeta
-from framewin.stores.chunked import ChunkedFrames, RunReader
+from framewin.stores.chunked_frames import ChunkedFrames, RunReader
 from framewin.stores.codecs import Layout
 
 MOST_READ_BYTES = 2**30

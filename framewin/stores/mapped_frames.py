@@ -14,7 +14,7 @@ import numpy as np
 
 from framewin.errors import StoreError
 from framewin.schema import FrameFormat, Int64Array
-from framewin.stores.chunked import Threads
+from framewin.stores.chunked_frames import Threads
 
 COPY_BYTES = 2**22
 SHARED_COPY_BYTES = 2**22
