@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framewin.augment import Augment
-    from framewin.conversion.clips import Damaged
     from framewin.conversion.run import ConvertReport, convert
     from framewin.conversion.settings import ConvertSettings
     from framewin.dataset import FrameWindowDataset, Window
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from framewin.planning import ReadCost, ReadPlan, plan
     from framewin.process import keep_freed_memory
     from framewin.scaling import Scaling
+    from framewin.sources.damage import Damaged
     from framewin.stores.fetch import FetchReport, fetch
     from framewin.stores.verify import VerifyReport, verify
 
@@ -44,7 +44,7 @@ _HOMES = {
     "Augment": "framewin.augment",
     "ConvertReport": "framewin.conversion.run",
     "ConvertSettings": "framewin.conversion.settings",
-    "Damaged": "framewin.conversion.clips",
+    "Damaged": "framewin.sources.damage",
     "EvaluationReport": "framewin.forecast.evaluate",
     "FetchReport": "framewin.stores.fetch",
     "FormatVersionError": "framewin.errors",

@@ -16,7 +16,7 @@ BASE = {"errors", "optional", "remote", "schema"}
 # lends names lazily; others take its version from there.
 ALLOWED = {
     "": {
-        *("errors", "process", "stores", "conversion", "dataset", "leaks", "planning"),
+        *("errors", "process", "sources", "stores", "conversion", "dataset", "leaks", "planning"),
         *("augment", "scaling", "forecast"),
     },
     "errors": set(),

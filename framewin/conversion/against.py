@@ -14,10 +14,9 @@ from unicodedata import normalize
 
 import numpy as np
 
-from framewin.conversion.clips import Damaged
-from framewin.conversion.plan import ConversionPlan, Target, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
+from framewin.conversion.source import OpenSource, open_source
 from framewin.errors import (
     FramewinError,
     MissingDependencyError,
@@ -27,6 +26,7 @@ from framewin.errors import (
 )
 from framewin.remote import refuse_url
 from framewin.schema import ClipTable, Int64Array, Progress, listed
+from framewin.sources.damage import Damaged
 from framewin.stores import Store, open_store
 from framewin.stores.chunked_frames import pieces, usable_cores
 
@@ -59,11 +59,10 @@ def compare(
     """
     refuse_url(store, "framewin fetch it to compare it with its source")
     opened = open_store(store, cache_bytes=0)
-    target = Target(nodata=opened.meta.nodata)
     try:
         # Damage ends no comparison: it is told, and the other frames are compared.
         settings = replace(_settings(opened.meta.conversion), on_error="gap")
-        plan = draft_conversion(source, store, settings, target, new_dest=False)
+        plan = open_source(source, settings, nodata=opened.meta.nodata, nodata_in_files=False)
     except (SourceAccessError, SourceChangedError, MissingDependencyError):
         raise
     except (FramewinError, ValueError) as exc:
@@ -151,7 +150,7 @@ def _places(source: ClipTable, store: ClipTable) -> Int64Array:
 
 
 def _compared(
-    plan: ConversionPlan, store: Store, reader: FrameReader, places: Int64Array, workers: int
+    plan: OpenSource, store: Store, reader: FrameReader, places: Int64Array, workers: int
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """Blocks of source rows [begin, end), and which of them differ from the store's."""
     frame_format = plan.meta.frame_format
@@ -169,7 +168,7 @@ def _compared(
 
 def _submit(
     pool: ThreadPoolExecutor,
-    plan: ConversionPlan,
+    plan: OpenSource,
     store: Store,
     reader: FrameReader,
     places: Int64Array,

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.clips import Clip, FileClip, no_damage, unreadable
-from framewin.conversion.pixels import PixelRule
-from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
+from framewin.conversion.plan import ConversionPlan
 from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
+from framewin.conversion.source import check_frame
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import TIME_UNITS, ClipTable, Gap, Progress, median, shown_number
 from framewin.sources import frame_decoder
+from framewin.sources.clips import Clip
+from framewin.sources.damage import no_damage, unreadable
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped
 
@@ -101,7 +102,7 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
     done = 0
     for result, clip in zip(clips, plan.clips, strict=True):
         seen: dict[bytes, list[str]] = {}
-        for path in dict.fromkeys(clip.paths(0, len(clip.numbers))):
+        for path in clip.files():
             try:
                 digest, info = _examined(plan, clip, path, result)
                 seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
@@ -110,7 +111,7 @@ def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
             except SourceError as exc:
                 stop = no_damage(path, exc)
                 (damaged if stop is None else problems).append(str(stop or exc))
-            done += len(clip.numbers) if isinstance(clip, FileClip) else 1
+            done += len(clip.numbers) if clip.in_order else 1
             if progress is not None:
                 progress(done, total)
         result.duplicates = [files for files in seen.values() if len(files) > 1]
@@ -218,7 +219,7 @@ def _examined(
 ) -> tuple[bytes, FileInfo]:
     """Digest and header of a file."""
     try:
-        if isinstance(clip, FileClip):
+        if clip.in_order:
             result.bytes_in += file_bytes(path)
             digest, info = _file_digest(path), clip.info
         else:
@@ -236,13 +237,11 @@ def _examined(
 
 def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
     """Raise what would stop the conversion at this file."""
-    if info.is_clip and info.frames > 1 and not isinstance(clip, FileClip):
+    if info.is_clip and info.frames > 1 and not clip.in_order:
         raise FrameFormatError(
             f"{path} is a clip by itself in a place for single frames; leave it out by exclude="
         )
-    check_meaning(plan, info, path)
-    form = PixelRule(plan.settings).result_format(info.frame_format, path, info.alpha)
-    check_format(plan, form, path)
+    check_frame(plan, info, path)
 
 
 def _file_digest(path: str) -> bytes:

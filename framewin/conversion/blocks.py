@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from framewin.conversion.clips import FileClip
-from framewin.conversion.plan import ConversionPlan
+from framewin.conversion.source import OpenSource
 from framewin.errors import FramewinError, StoreError
 from framewin.stores.chunk_io import StoredChunk
 
@@ -37,7 +36,7 @@ class BlockGrid:
     num_frames: int
 
     @classmethod
-    def of(cls, plan: ConversionPlan, chunk_frames: int, block_bytes: int) -> BlockGrid:
+    def of(cls, plan: OpenSource, chunk_frames: int, block_bytes: int) -> BlockGrid:
         """Blocks of whole chunks, of about so many bytes."""
         chunk_bytes = chunk_frames * plan.meta.frame_format.nbytes
         return cls(chunk_frames * max(1, block_bytes // chunk_bytes), plan.meta.clips.num_frames)
@@ -93,9 +92,7 @@ class Crew(Generic[Task]):
             self.fill()
 
 
-def tried_twice(
-    plan: ConversionPlan, begin: int, end: int, attempt: Callable[[], Result]
-) -> Result:
+def tried_twice(plan: OpenSource, begin: int, end: int, attempt: Callable[[], Result]) -> Result:
     """What an attempt at rows [begin, end) returns; what goes wrong unexpectedly may pass.
 
     Too little memory, for example. A file of several frames, which is decoded from its beginning,
@@ -105,7 +102,7 @@ def tried_twice(
         StoreError: It went wrong again; the message names the first file.
     """
     pieces = plan.pieces(begin, end)
-    times = 1 if any(isinstance(plan.clips[clip], FileClip) for clip, _, _ in pieces) else 2
+    times = 1 if any(plan.clips[clip].in_order for clip, _, _ in pieces) else 2
     for _ in range(times):
         try:
             return attempt()

@@ -27,10 +27,10 @@ import numpy as np
 
 from framewin import __version__
 from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twice
-from framewin.conversion.clips import Damaged, FileClip
 from framewin.conversion.fingerprints import Fingerprints, KnownFiles
 from framewin.conversion.plan import ConversionPlan
 from framewin.conversion.read import FrameReader
+from framewin.conversion.source import OpenSource
 from framewin.conversion.statistics import BlockStatistics
 from framewin.errors import (
     FramewinError,
@@ -40,6 +40,7 @@ from framewin.errors import (
     StoreError,
 )
 from framewin.sources import is_seekable
+from framewin.sources.damage import Damaged
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunked_frames import usable_cores
 from framewin.stores.durable import SiteView
@@ -62,7 +63,7 @@ IDLE_SECONDS = 1800.0
 class Task:
     """What a worker is sent."""
 
-    plan: ConversionPlan
+    plan: OpenSource
     """The rows to read, with absolute paths: `part` of the whole one."""
     known: KnownFiles
     first_row: int
@@ -211,11 +212,11 @@ class ClusterCrew(Crew[list[int]]):
         self._folders = {
             index: clip.path
             for index, clip in enumerate(plan.clips)
-            if isinstance(clip, FileClip) and Path(clip.path).is_dir()
+            if clip.in_order and Path(clip.path).is_dir()
         }
         """Clips that are folders, and of which no end was seen yet."""
         # Behind damage, or to where its block begins in a file, a worker only decodes.
-        files = any(isinstance(clip, FileClip) for clip in plan.clips)
+        files = any(clip.in_order for clip in plan.clips)
         self._writes_always = plan.settings.on_error != "gap" and not files
         block_bytes = plan.meta.frame_format.nbytes * grid.block_frames
         fair = grid.num_blocks // (TASKS_AT_LEAST * max(1, pool.workers()))
@@ -302,7 +303,7 @@ class ClusterCrew(Crew[list[int]]):
         begin, end = self._rows(number)
         [(clip, first, _)] = self._plan.pieces(begin, begin + 1)
         source = self._plan.clips[clip]
-        if not isinstance(source, FileClip) or first < end - begin:
+        if not source.in_order or first < end - begin:
             return False
         return not is_seekable(source.path, self._plan.settings.kind)
 
@@ -394,7 +395,7 @@ class ClusterCrew(Crew[list[int]]):
             begin, end = self._rows(numbers[0])[0], self._rows(numbers[-1])[1]
             for clip, first, last in self._plan.pieces(begin, end):
                 source = self._plan.clips[clip]
-                end_looked_at = first + 1 if isinstance(source, FileClip) else last
+                end_looked_at = first + 1 if source.in_order else last
                 paths = source.paths(first, end_looked_at)
                 for frame, path in enumerate(paths, first):
                     self._known.check(clip, frame, path)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.conversion.clips import FileClip, part_of, unreadable
-from framewin.conversion.plan import ConversionPlan
+from framewin.conversion.source import OpenSource
 from framewin.errors import SourceChangedError
 from framewin.schema import Int64Array
+from framewin.sources.clips import Clip
+from framewin.sources.damage import unreadable
 from framewin.stores.chunked_frames import pieces
 
 PATHS_AT_ONCE = 2**16
@@ -52,14 +53,14 @@ class KnownFiles:
 class Fingerprints(KnownFiles):
     """Size and modification time of the file of each row of a plan."""
 
-    def __init__(self, plan: ConversionPlan) -> None:
+    def __init__(self, plan: OpenSource) -> None:
         """Ask the file system, once for each file.
 
         Raises:
             SourceError: A file has vanished.
         """
         self.plan = plan
-        self._all = [_of_clip(plan, clip) for clip in range(len(plan.clips))]
+        self._all = [_of_clip(clip) for clip in plan.clips]
         super().__init__([*self._all])
 
     def part(self, begin: int, end: int) -> KnownFiles:
@@ -68,7 +69,7 @@ class Fingerprints(KnownFiles):
         for clip, first, last in self.plan.pieces(begin, end):
             known = self._all[clip]
             source = self.plan.clips[clip]
-            if not isinstance(source, FileClip):
+            if not source.in_order:
                 found.append(known[first:last])
             else:
                 # A Zarr store is a folder of perhaps a million files: once, at its end.
@@ -82,7 +83,7 @@ class Fingerprints(KnownFiles):
         found = {}
         for index, (clip, known) in enumerate(zip(self.plan.clips, self._all, strict=True)):
             # A file may hold several clips.
-            found[clip.path if isinstance(clip, FileClip) else index] = int(known[:, 0].sum())
+            found[clip.path if clip.in_order else index] = int(known[:, 0].sum())
         return sum(found.values())
 
     def of_rows(self, begin: int, end: int) -> str:
@@ -90,9 +91,10 @@ class Fingerprints(KnownFiles):
         digest = blake2b(digest_size=_DIGEST_BYTES)
         for clip, first, last in self.plan.pieces(begin, end):
             known = self._all[clip]
-            digest.update(known[first:last].tobytes() if len(known) > 1 else known.tobytes())
-            names = part_of(self.plan.clips[clip], first, last).file_names
-            digest.update("\0".join(names).encode())
+            files = self.plan.clips[clip].file_names
+            rows = slice(None) if self.plan.clips[clip].in_order else slice(first, last)
+            digest.update(known[rows].tobytes())
+            digest.update("\0".join(files[rows]).encode())
         return digest.hexdigest()
 
 
@@ -126,10 +128,9 @@ def status(path: str) -> tuple[int, int]:
         raise unreadable(path, exc) from exc
 
 
-def _of_clip(plan: ConversionPlan, index: int) -> Int64Array:
+def _of_clip(clip: Clip) -> Int64Array:
     """(frames, 2), or (1, 2) where all frames are in one file."""
-    clip = plan.clips[index]
-    if isinstance(clip, FileClip):
+    if clip.in_order:
         return np.array([status(clip.path)], dtype=np.int64)
     known = np.empty((len(clip.numbers), 2), dtype=np.int64)
     # In pieces, for the paths of a million files take more room than all else about them.

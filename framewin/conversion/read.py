@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from framewin.conversion.clips import Damaged, FileClip, no_damage, unreadable
 from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
-from framewin.conversion.plan import ConversionPlan, check_format, check_meaning
+from framewin.conversion.source import OpenSource, check_format, check_meaning
 from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
+from framewin.sources.clips import Clip
+from framewin.sources.damage import Damaged, reason_for_gap, unreadable
 from framewin.sources.info import ReadOptions
 from framewin.stores.durable import tree_bytes
 
@@ -33,7 +34,7 @@ class FrameReader:
 
     def __init__(
         self,
-        plan: ConversionPlan,
+        plan: OpenSource,
         known: KnownFiles | None = None,
         damaged: dict[int, Damaged] | None = None,
     ) -> None:
@@ -55,9 +56,7 @@ class FrameReader:
         self._plain = self._rule.changes_nothing
         self._gaps = plan.settings.on_error == "gap"
         self._files = {
-            index: _OpenClip(clip)
-            for index, clip in enumerate(plan.clips)
-            if isinstance(clip, FileClip)
+            index: _OpenClip(clip) for index, clip in enumerate(plan.clips) if clip.in_order
         }
         self._changed = threading.Condition()
         self._stopped = False
@@ -121,9 +120,7 @@ class FrameReader:
                 if known is not None:
                     check_same(known[offset], found, path)
                 self._decode(data, frame, path)
-            except OSError as exc:
-                self._note(row + offset, path, unreadable(path, exc))
-            except SourceError as exc:
+            except (SourceError, OSError) as exc:
                 self._note(row + offset, path, exc)
             else:
                 bytes_in += len(data)
@@ -153,7 +150,7 @@ class FrameReader:
         with self._turn(opened, first, last):
             if opened.frames is None:
                 opened.begin(self._options)
-            for offset, index in enumerate(clip.indices[first:last].tolist()):
+            for offset, index in enumerate(opened.indices[first:last].tolist()):
                 frame = opened.frame(index)
                 if isinstance(frame, SourceError):
                     self._note(row + offset, clip.path, frame)
@@ -161,7 +158,7 @@ class FrameReader:
                     self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})", alpha)
             if last == len(clip.numbers):
                 opened.close()
-        return file_bytes(clip.path) if first == 0 and clip.indices[0] == 0 else 0
+        return file_bytes(clip.path) if first == 0 and opened.indices[0] == 0 else 0
 
     @contextmanager
     def _turn(self, opened: _OpenClip, first: int, last: int) -> Iterator[None]:
@@ -179,19 +176,17 @@ class FrameReader:
             opened.pass_over(first, last)
             self._changed.notify_all()
 
-    def _note(self, row: int, path: str, exc: SourceError) -> None:
-        stop = no_damage(path, exc)
-        if stop is not None or not self._gaps:
-            raise stop or exc
+    def _note(self, row: int, path: str, exc: SourceError | OSError) -> None:
+        reason = reason_for_gap(path, exc, gaps=self._gaps)
         clips = self.plan.meta.clips
         rows = np.array([row])
         name = clips.names[int(clips.clips_of(rows)[0])]
         number = int(clips.frame_numbers(rows)[0])
         with self._changed:
-            self.damaged[row] = Damaged(path, name, number, str(exc))
+            self.damaged[row] = Damaged(path, name, number, reason)
 
 
-def sample(plan: ConversionPlan, size: int, count: int) -> Iterator[np.ndarray]:
+def sample(plan: OpenSource, size: int, count: int) -> Iterator[np.ndarray]:
     """Some runs of at most `size` rows, spread evenly: (n, H, W, C) each, damaged ones left out.
 
     Of files that are decoded from their beginning, the beginning.
@@ -202,7 +197,7 @@ def sample(plan: ConversionPlan, size: int, count: int) -> Iterator[np.ndarray]:
     rows = np.linspace(0, max(0, total - size), min(count, -(-total // size))).astype(np.int64)
     owners = plan.meta.clips.clips_of(rows)
     begins = {
-        int(starts[owner]) if isinstance(plan.clips[owner], FileClip) else int(row)
+        int(starts[owner]) if plan.clips[owner].in_order else int(row)
         for row, owner in zip(rows, owners, strict=True)
     }
     for begin in sorted(begins):
@@ -221,8 +216,10 @@ def sample(plan: ConversionPlan, size: int, count: int) -> Iterator[np.ndarray]:
 class _OpenClip:
     """A file of several frames, somewhere on the way from its first to its last."""
 
-    def __init__(self, clip: FileClip) -> None:
+    def __init__(self, clip: Clip) -> None:
+        assert clip.indices is not None
         self.clip = clip
+        self.indices = clip.indices
         self.frames: Iterator[np.ndarray | SourceError] | None = None
         self.done = 0
         self._passed: dict[int, int] = {}
@@ -237,7 +234,7 @@ class _OpenClip:
 
     def begin(self, options: ReadOptions) -> None:
         """Start decoding at the clip's first frame, or the file's."""
-        first = int(self.clip.indices[0])
+        first = int(self.indices[0])
         self._position, self.frames = read_frames(self.clip.path, options, first)
 
     def frame(self, index: int) -> np.ndarray | SourceError:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.clips import Damaged
 from framewin.conversion.fingerprints import status
 from framewin.conversion.plan import ConversionPlan
 from framewin.errors import SourceError, StoreError
 from framewin.schema import FORMAT_VERSION
+from framewin.sources.damage import Damaged
 from framewin.stores import durable
 
 _WHAT = {

@@ -16,7 +16,6 @@ import numpy as np
 
 from framewin.conversion.audit import window_hint
 from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twice
-from framewin.conversion.clips import Damaged, FileClip
 from framewin.conversion.cluster import ClusterCrew, Pool
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.journal import Journal, JournalledBlock
@@ -27,6 +26,7 @@ from framewin.conversion.settings import ConvertOptions, ConvertSettings
 from framewin.conversion.statistics import BlockStatistics
 from framewin.errors import SourceError, StoreError
 from framewin.schema import FrameFormat, Gap, Progress
+from framewin.sources.damage import Damaged
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunk_io import StoredChunk
@@ -241,7 +241,7 @@ def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
 
 def _check_stores(plan: ConversionPlan) -> None:
     """Refuse damaged stores as sources: their frames would get new checksums, that are right."""
-    for path in {c.path for c in plan.clips if isinstance(c, FileClip) and c.is_store}:
+    for path in {c.path for c in plan.clips if c.is_store}:
         damage = verify(path).damage
         if damage:
             raise SourceError(f"{path} is damaged ({damage[0]}); convert its own source again")

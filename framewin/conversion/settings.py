@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
 
 from framewin.sources import KINDS
-from framewin.sources.info import MAX_PIXELS, ReadOptions
-from framewin.sources.listing import ListRule
+from framewin.sources.info import MAX_PIXELS, ListRule, ReadOptions
 from framewin.sources.names import NameRule, parse_step
 
 _CHOICES = {

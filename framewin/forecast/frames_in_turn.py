@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from framewin.conversion.clips import read_info
-from framewin.conversion.plan import ConversionPlan, check_formats, draft_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.settings import ConvertSettings
+from framewin.conversion.source import OpenSource, check_first_formats, open_source
 from framewin.errors import SourceError, StoreError
 from framewin.remote import Location
 from framewin.schema import PACKING, StoreMeta
+from framewin.sources.headers import read_info
 from framewin.sources.info import STORE_KIND, ReadOptions
 from framewin.stores import SUFFIXES, Store, open_store
 from framewin.stores.array_store import open_array
@@ -50,7 +50,7 @@ class StoreFrames:
 class SourceFrames:
     """Frames of files, decoded and brought to the form that a store's frames have."""
 
-    def __init__(self, plan: ConversionPlan) -> None:
+    def __init__(self, plan: OpenSource) -> None:
         self._reader = FrameReader(plan)
         self._done = 0
         self.meta = plan.meta
@@ -87,9 +87,8 @@ def open_frames(source: Path, trained_on: Location) -> FramesInTurn:
         raise StoreError(
             f"how {source} is to be read stands in the store that was trained on: {exc}"
         ) from exc
-    plan = draft_conversion(source, trained_on, settings, new_dest=False)
-    if any(found != plan.formats[0] for found in plan.formats):
-        check_formats(plan)
+    plan = open_source(source, settings, nodata_in_files=False)
+    check_first_formats(plan)
     _check_packing(source, plan.meta.packing, trained_on)
     return SourceFrames(plan)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import translate
 from typing import Any
+from unicodedata import normalize
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat, Int64Array
+from framewin.sources.names import NameRule
 
 MAX_PIXELS = 2**28
 STORE_KIND = "framewin store"
@@ -49,6 +53,41 @@ class ClipPart:
     """Its first frame."""
     end: int
     """The frame behind its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRule:
+    """Which files count, and how their names are read."""
+
+    names: NameRule = field(default_factory=NameRule)
+    include: tuple[str, ...] = ()
+    """Globs of paths below the source, of which a file must match one; `*` takes slashes too."""
+    exclude: tuple[str, ...] = ()
+    """Globs of paths below the source, of which it must match none."""
+    step: int | str | None = None
+    """Difference of neighbouring frame numbers, or a time such as "5min"."""
+    step_tolerance: int | str | None = None
+    """By how much differences may miss the step; like `step`."""
+    kind: str | None = None
+    """One of `KINDS`: what files of any suffix are."""
+
+    def chosen(self) -> Callable[[str], bool] | None:
+        """A test of paths below the source; None where all are chosen."""
+        if not self.include and not self.exclude:
+            return None
+        include, exclude = _any_glob(self.include), _any_glob(self.exclude)
+
+        def chosen(path: str) -> bool:
+            path = normalize("NFC", path)
+            return (include is None or bool(include(path))) and not (exclude and exclude(path))
+
+        return chosen
+
+
+def _any_glob(globs: Sequence[str]) -> Callable[[str], object] | None:
+    # Names typed and names of files need not be composed alike.
+    composed = (translate(normalize("NFC", glob)) for glob in globs)
+    return re.compile("|".join(composed)).match if globs else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from framewin import (
     convert,
     verify,
 )
-from framewin.conversion.plan import check_formats, plan_conversion
+from framewin.conversion.plan import plan_conversion
 from framewin.conversion.run import run
+from framewin.conversion.source import check_formats
 from framewin.forecast import predict
 from framewin.schema import FrameFormat, Gap, shown_number
 from framewin.stores import open_store

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framewin.errors import SourceError
-from framewin.sources.listing import ListRule, list_frames, stated_steps
+from framewin.sources.info import ListRule
+from framewin.sources.listing import list_frames
 from framewin.sources.names import NameRule, natural_key, parse_step, streams_by_last_number
+from framewin.sources.steps import stated_steps
 from tests.conftest import ROOT
 
 
