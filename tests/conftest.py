@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ hypothesis.settings.register_profile("framewin", deadline=None)
 hypothesis.settings.load_profile("framewin")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# A shell lets what it starts in the background ignore SIGINT, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 

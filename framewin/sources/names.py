@@ -323,6 +323,8 @@ def _check_streams(
             f"try {_suggestion(file_names)}, or for plain numbers "
             "frame_regex='(?P<frame>[0-9]+)[^0-9]*$'"
         )
+    # What is named must not depend on the order in which a file system lists files.
+    groups = dict(sorted(groups.items()))
     _check_signs(groups, show)
     _check_decimals(groups, show)
     _check_planes(groups, show)
@@ -348,18 +350,18 @@ def _counted_before(groups: dict[tuple[str, str], _Group]) -> bool:
 
 
 def _check_decimals(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
-    whole_parts: dict[tuple[str, str], list[str]] = {}
+    whole_parts: dict[tuple[str, str], list[list[str]]] = {}
     for (before, after), group in groups.items():
         if not _BEFORE_FRACTION.search(before):
             continue
         key = (_BEFORE_FRACTION.sub("", before), after)
-        whole_parts.setdefault(key, []).append(group.names[0])
+        whole_parts.setdefault(key, []).append(group.names)
         if len(group.widths) > 1:
-            longest, shortest = (pick(group.names, key=len) for pick in (max, min))
+            longest, shortest = (pick(sorted(group.names), key=len) for pick in (max, min))
             raise _decimals([longest, shortest], "of different length, ", show)
-    for names in whole_parts.values():
-        if len(names) > 1:
-            raise _decimals(names, "", show)
+    for found in whole_parts.values():
+        if len(found) > 1:
+            raise _decimals([min(names, key=natural_key) for names in found], "", show)
 
 
 def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], str]) -> None:
@@ -376,9 +378,10 @@ def _check_signs(groups: dict[tuple[str, str], _Group], show: Callable[[str], st
         )
         if beside is None and (zeros or text[-1:] not in _BEFORE_SIGN):
             continue
-        names = [group.names[0], *([beside.names[0]] if beside else group.names[1:2])]
+        first, *rest = sorted(group.names, key=natural_key)
+        second = [min(beside.names, key=natural_key)] if beside else rest[:1]
         raise SourceError(
-            f"{_some(names, show)} look like negative numbers; try "
+            f"{_some([first, *second], show)} look like negative numbers; try "
             "frame_regex='(?P<frame>-?[0-9]+(?:[.,][0-9]+)?)[^0-9]*$', or, where the dash is no "
             "sign, frame_regex='(?P<frame>[0-9]+)[^0-9]*$'"
         )
@@ -402,7 +405,7 @@ def _check_planes(groups: dict[tuple[str, str], _Group], show: Callable[[str], s
         beside_time = timed and (last == _WAVELENGTH or len(numbers) < len(found))
         if len(numbers) > 1 and (last in _PLANE_WORDS or beside_time):
             place = max(timed or varying, key=lambda i: len(values[i]))
-            names = [name for _, group in found[:2] for name in group.names[:2]]
+            names = [name for _, group in found for name in group.names]
             begin = "[0-9]+".join(re.escape(text) for text in texts[: place + 1])
             raise SourceError(
                 f"{_some(names, show)}: the last number may be a channel or plane, not the time; "
