@@ -15,8 +15,8 @@ import png
 from hypothesis import strategies as st
 
 from framewin.errors import SourceError
-from framewin.sources import png as png_source
 from framewin.sources.png import decode, inspect
+from framewin.sources.png_pixels import SIGNATURE
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -127,7 +127,7 @@ def damaged_files(count: int) -> Iterator[bytes]:
             if number % 4 == 0:
                 stream[rng.randrange(len(stream))] ^= 1 << rng.randrange(8)
             made = [chunk(n, bytes(stream if n == b"IDAT" else c)) for n, c in chunks]
-            yield png_source.SIGNATURE + b"".join(made)
+            yield SIGNATURE + b"".join(made)
 
 
 def decode_damaged_files() -> tuple[int, int]:
