@@ -23,32 +23,25 @@ from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixel
 _HEADER_BYTES = 2**12
 _GZIP_MAGIC = b"\x1f\x8b"
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
-_HEADER = re.compile(rb"P([1-6])" + (_GAP + rb"+([0-9]{1,9})") * 2)
-_LARGEST = re.compile(_GAP + rb"+([0-9]{1,5})")
-_BITMAPS, _TEXTS, _COLOURS = (1, 4), (1, 2, 3), (3, 6)
-_TEXT_BYTES = 6
-"""Of a sample and the blank before it, as far as a file of text may be believed."""
+_NUMBER = _GAP + rb"+([0-9]{1,9})"
+_HEADER = re.compile(rb"P(?:([14])%b%b|([2356])%b%b%b)\s" % ((_NUMBER,) * 5))
+_TEXTS, _COLOURS = (1, 2, 3), (3, 6)
+_TEXT_BYTES = 12
+"""Of a sample, blanks and comments, as far as a packed file of text may be believed."""
 
 
 class _Head(NamedTuple):
     """What stands before the pixels."""
 
     kind: int
-    width: int
-    height: int
+    form: FrameFormat
     largest: int
     end: int
     """Where the pixels begin."""
 
     @property
-    def channels(self) -> int:
-        """Samples of a pixel."""
-        return 3 if self.kind in _COLOURS else 1
-
-    @property
-    def dtype(self) -> str:
-        """Of a sample in the file."""
-        return "u1" if self.largest < 256 else ">u2"
+    def is_bitmap(self) -> bool:
+        return self.kind in (1, 4)
 
 
 def header(file: BinaryIO) -> bytes:
@@ -62,14 +55,13 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     Raises:
         SourceError: Not a PNM file, or a header that is damaged.
     """
-    head = _head(_beginning(data, path), path)
-    check_pixels(head.height, head.width, path, options)
-    usual = (1,) if head.kind in _BITMAPS else (255, 65535)
+    head = _head(data, path, options)
+    is_usual = head.is_bitmap or head.largest in (255, 65535)
     return FileInfo(
-        FrameFormat(head.height, head.width, head.channels, np.dtype(head.dtype).name),
+        head.form,
         "PNM",
-        f"{'RGB' if head.channels == 3 else 'gray'}, {head.largest.bit_length()} bits",
-        () if head.largest in usual else (f"largest value {head.largest}",),
+        f"{'RGB' if head.form.channels == 3 else 'gray'}, {head.largest.bit_length()} bits",
+        () if is_usual else (f"largest value {head.largest}",),
     )
 
 
@@ -79,19 +71,25 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     Raises:
         SourceError: The file is damaged, or holds several pictures.
     """
-    head = _head(_beginning(data, path), path)
-    row = -(-head.width // 8) if head.kind == 4 else head.width * head.channels
-    size = head.height * row * np.dtype(head.dtype).itemsize
-    text = head.kind in _TEXTS
-    limit = head.end + (head.height * row * _TEXT_BYTES * 2 if text else size + _HEADER_BYTES)
-    data = _unpacked(data, limit, path)
-    pixels = _text(data[head.end :], head, path) if text else _binary(data, head, row, size, path)
-    if head.kind not in _BITMAPS and pixels.max() > head.largest:
+    head = _head(data, path, options)
+    height, row, channels = head.form.shape
+    row = -(-row // 8) if head.kind == 4 else row * channels
+    dtype = np.dtype(head.form.dtype).newbyteorder(">")
+    size = height * row * (_TEXT_BYTES if head.kind in _TEXTS else dtype.itemsize)
+    data = _unpacked(data, path, head.end + size + _HEADER_BYTES)
+    if head.kind in _TEXTS:
+        pixels = _text(data[head.end :], head, path)
+    else:
+        _check_size(len(data) - head.end, size, data[head.end + size :], path)
+        pixels = np.frombuffer(data, dtype, size // dtype.itemsize, head.end)
+    if head.kind == 4:
+        pixels = np.unpackbits(pixels.reshape(height, row), axis=1)[:, : head.form.width]
+    if pixels.max() > head.largest and not head.is_bitmap:
         raise SourceError(
             f"{path} has the value {pixels.max()} above the largest of its header, "
             f"{head.largest}; repair or remove it"
         )
-    out[:] = pixels.reshape(out.shape)
+    out[:] = ((1 - pixels) * np.uint8(255) if head.is_bitmap else pixels).reshape(out.shape)
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
@@ -109,72 +107,63 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
     yield out
 
 
-def _head(data: bytes, path: str) -> _Head:
+def _head(data: bytes, path: str, options: ReadOptions) -> _Head:
+    data = _unpacked(data, path)
     check_kind(data, path, "PNM")
-    found = _HEADER.match(data)
-    kind, width, height = (int(part) for part in found.groups()) if found else (0, 0, 0)
-    largest = _LARGEST.match(data, found.end()) if found and kind not in _BITMAPS else None
-    last = largest or found
-    value = int(largest[1]) if largest else 1
-    blank = last is not None and data[last.end() : last.end() + 1].isspace()
-    if last is None or (largest is None and kind not in _BITMAPS) or not blank or not value < 2**16:
+    found = _HEADER.match(data[:_HEADER_BYTES])
+    kind, width, height, *rest = (
+        (int(part) for part in found.groups() if part) if found else [0] * 4
+    )
+    largest = rest[0] if rest else 1
+    if found is None or largest >= 2**16:
         raise SourceError(f"{path} has a damaged PNM header; repair or remove it")
-    if value == 0:
+    if largest == 0:
         raise SourceError(f"{path} has 0 for the largest value; repair or remove it")
-    return _Head(kind, width, height, value, last.end() + 1)
+    check_pixels(height, width, path, options)
+    dtype = "uint8" if largest < 256 else "uint16"
+    form = FrameFormat(height, width, 3 if kind in _COLOURS else 1, dtype)
+    return _Head(kind, form, largest, found.end())
 
 
-def _binary(data: bytes, head: _Head, row: int, size: int, path: str) -> np.ndarray:
-    found = len(data) - head.end
+def _check_size(found: int, size: int, behind: bytes, path: str) -> None:
     if found < size:
         raise SourceError(
             f"{path} is cut short: its pixels need {size} bytes and have {found}; copy it again or "
             "remove it"
         )
-    if data[head.end + size :].strip():
+    if behind.strip():
         raise SourceError(
             f"{path} goes on behind its pixels, as files of several pictures do; save each as a "
             "file of its own"
         )
-    samples = np.frombuffer(data, head.dtype, size // np.dtype(head.dtype).itemsize, head.end)
-    if head.kind != 4:
-        return samples
-    bits = np.unpackbits(samples.reshape(head.height, row), axis=1)[:, : head.width]
-    return (1 - bits) * np.uint8(255)
 
 
 def _text(data: bytes, head: _Head, path: str) -> np.ndarray:
     """Samples that are written as numbers; those of one bit need no blanks between them."""
-    data = re.sub(rb"#[^\r\n]*", b"", data)
-    words = list(b"".join(data.split())) if head.kind == 1 else data.split()
+    words = re.sub(rb"#[^\r\n]*", b"", data).split()
+    digits = [*b"".join(words)] if head.kind == 1 else words
     try:
-        values = np.array(words, np.int64) - (ord("0") if head.kind == 1 else 0)
+        values = np.array(digits, np.int64)
     except (ValueError, OverflowError):
         values = np.array([-1])
-    count = head.width * head.height * head.channels
+    if head.kind == 1:
+        values -= ord("0")
+    count = int(np.prod(head.form.shape))
     if len(values) != count or values.min() < 0 or (head.kind == 1 and values.max() > 1):
         raise SourceError(
-            f"{path} has {len(words)} values where {count} numbers are expected; copy it again or "
+            f"{path} has {len(digits)} values where {count} numbers are expected; copy it again or "
             "remove it"
         )
-    return (1 - values) * 255 if head.kind == 1 else values
+    return values
 
 
-def _beginning(data: bytes, path: str) -> bytes:
-    """The beginning of a file, once it is unpacked."""
-    if not data.startswith(_GZIP_MAGIC):
-        return data[:_HEADER_BYTES]
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data[:_HEADER_BYTES], _HEADER_BYTES)
-    except zlib.error as exc:
-        raise _damaged(path, exc) from exc
-
-
-def _unpacked(data: bytes, limit: int, path: str) -> bytes:
-    """The bytes of a file, of a gzip file at most `limit` of those in it."""
+def _unpacked(data: bytes, path: str, limit: int | None = None) -> bytes:
+    """The bytes of a file; of a gzip file the beginning, or all of at most `limit`."""
     if not data.startswith(_GZIP_MAGIC):
         return data
     try:
+        if limit is None:
+            return zlib.decompressobj(wbits=31).decompress(data, _HEADER_BYTES)
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             found = file.read(limit)
             if file.read(1):
@@ -183,8 +172,6 @@ def _unpacked(data: bytes, limit: int, path: str) -> bytes:
                 )
             return found
     except (OSError, EOFError, zlib.error) as exc:
-        raise _damaged(path, exc) from exc
-
-
-def _damaged(path: str, exc: Exception) -> SourceError:
-    return SourceError(f"{path} is a damaged gzip file ({exc}); copy it again or remove it")
+        raise SourceError(
+            f"{path} is a damaged gzip file ({exc}); copy it again or remove it"
+        ) from exc
