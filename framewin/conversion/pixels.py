@@ -40,11 +40,8 @@ class PixelRule:
     def changes_nothing(self) -> bool:
         """Whether frames are stored as they are decoded."""
         chosen = self.settings
-        return (
-            not chosen.drop_alpha
-            and (chosen.mode, chosen.background, chosen.crop, chosen.size)
-            == ("keep",) + (None,) * 3
-        )
+        colours = chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None
+        return not colours and chosen.crop is None and chosen.size is None
 
     def result_format(self, form: FrameFormat, path: str, alpha: str = "straight") -> FrameFormat:
         """What a frame of this format becomes; `alpha` is that of its `FileInfo`.
@@ -52,13 +49,15 @@ class PixelRule:
         Raises:
             FrameFormatError: The frame does not allow what is asked for; `path` names it.
         """
-        height, width = self._cropped(form, path)
-        if alpha == "bands" or form.channels > _RGBA:
-            channels = self._kept(form.channels, path)
-        else:
-            channels = self._channels(form, path)
-        if self.settings.size is not None:
-            height, width = self.settings.size
+        top, bottom, left, right = self.settings.crop or (0, form.height, 0, form.width)
+        if bottom > form.height or right > form.width:
+            raise FrameFormatError(
+                f"{path} has {form.height}x{form.width} pixels, too few for crop= of "
+                f"rows {top}:{bottom} and columns {left}:{right}; crop less"
+            )
+        are_bands = alpha == "bands" or form.channels > _RGBA
+        channels = self._kept(form, path) if are_bands else self._channels(form, path)
+        height, width = self.settings.size or (bottom - top, right - left)
         return FrameFormat(height, width, channels, form.dtype)
 
     def apply(self, frame: np.ndarray, out: np.ndarray, path: str, alpha: str = "straight") -> None:
@@ -77,94 +76,79 @@ class PixelRule:
             frame = _fitted(frame, chosen.size, chosen.fit, nearest=chosen.palette == "index")
         out[:] = frame
 
-    def _cropped(self, form: FrameFormat, path: str) -> tuple[int, int]:
-        if self.settings.crop is None:
-            return form.height, form.width
-        top, bottom, left, right = self.settings.crop
-        if bottom > form.height or right > form.width:
-            raise FrameFormatError(
-                f"{path} has {form.height}x{form.width} pixels, too few for crop= of "
-                f"rows {top}:{bottom} and columns {left}:{right}; crop less"
-            )
-        return bottom - top, right - left
-
     def _channels(self, form: FrameFormat, path: str) -> int:
-        mode, background, channels = self.settings.mode, self.settings.background, form.channels
-        has_alpha = channels in (_GRAY_ALPHA, _RGBA)
+        mode, background = self.settings.mode, self.settings.background
+        has_alpha = form.channels in (_GRAY_ALPHA, _RGBA)
         if has_alpha and background is not None and form.dtype in _NOT_BLENDED:
             raise FrameFormatError(
                 f"{path} has {form.dtype} pixels; background= is for uint8, uint16 and floats"
             )
-        laid = mode == "keep" and channels == _GRAY_ALPHA and background is not None
-        if laid and len(set(background or ())) > 1:
+        if mode == "keep" and form.channels == _GRAY_ALPHA and len(set(background or ())) > 1:
             raise FrameFormatError(
                 f"{path} is gray, the background {background} is not; try mode='rgb'"
             )
         alpha = has_alpha and not self.settings.drop_alpha and background is None
-        gray = channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
+        gray = form.channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
         return (_GRAY if gray else _RGB) + alpha
 
-    def _kept(self, channels: int, path: str) -> int:
+    def _kept(self, form: FrameFormat, path: str) -> int:
         chosen = self.settings
         if chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None:
-            what = "channels" if channels > _RGBA else "channels of data that is not alpha"
+            what = "channels" if form.channels > _RGBA else "channels of data that is not alpha"
             raise FrameFormatError(
-                f"{path} has {channels} {what}; mode=, drop_alpha= and background= are for "
+                f"{path} has {form.channels} {what}; mode=, drop_alpha= and background= are for "
                 "gray, RGB and alpha; leave them out, or save the colours alone"
             )
-        return channels
+        return form.channels
 
     def _without_alpha(self, frame: np.ndarray, path: str, *, premultiplied: bool) -> np.ndarray:
-        chosen = self.settings
         colours, alpha = frame[..., :-1], frame[..., -1:]
-        full = _full(frame.dtype)
-        if chosen.drop_alpha:
-            if (alpha != full).any():
+        full = int(np.iinfo(frame.dtype).max) if frame.dtype.kind in "iu" else 1
+        if self.settings.drop_alpha:
+            if (transparent := alpha != full).any():
                 raise FrameFormatError(
-                    f"{path} is transparent in {np.count_nonzero(alpha != full)} pixels, which "
+                    f"{path} is transparent in {np.count_nonzero(transparent)} pixels, which "
                     "drop_alpha=True would show; try background="
                 )
             return colours
-        if chosen.background is None:
+        if self.settings.background is None:
             return frame
+        background = np.array([[self.settings.background]], np.uint8)
         if colours.shape[-1] == 1:
-            background = _luma(np.array([[chosen.background]], np.uint8))[0, 0]
-        else:
-            background = np.array(chosen.background)
-        return _blended(colours, alpha, background, premultiplied=premultiplied)
-
-
-def _full(dtype: np.dtype) -> float | int:
-    return int(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+            background = _luma(background)
+        return _blended(colours, alpha, background, full, premultiplied=premultiplied)
 
 
 def _blended(
-    colours: np.ndarray, alpha: np.ndarray, background: np.ndarray, *, premultiplied: bool
+    colours: np.ndarray,
+    alpha: np.ndarray,
+    background: np.ndarray,
+    full: int,
+    *,
+    premultiplied: bool,
 ) -> np.ndarray:
-    full = _full(colours.dtype)
-    if colours.dtype.kind == "f":
-        light, alpha = background.astype(np.float64) / 255, alpha.astype(np.float64)
-        mixed: np.ndarray = colours * (1 if premultiplied else alpha) + light * (1 - alpha)
-        return mixed.astype(colours.dtype)
-    wide = alpha.astype(np.int64)
-    share = np.int64(full) if premultiplied else wide
-    behind = background.astype(np.int64) * (int(full) // 255)
-    blended: np.ndarray = (colours * share + behind * (full - wide) + full // 2) // full
-    # A premultiplied colour is at most its alpha, but files need not keep to that.
-    kept: np.ndarray = np.minimum(blended, full).astype(colours.dtype)
-    return kept
+    dtype = colours.dtype
+    wide = np.float64 if dtype.kind == "f" else np.int64
+    alpha = alpha.astype(wide)
+    behind: np.ndarray = background / 255
+    if dtype.kind != "f":
+        behind = background.astype(wide) * (full // 255)
+    mixed = colours * (wide(full) if premultiplied else alpha) + behind * (full - alpha)
+    if dtype.kind != "f":
+        # A premultiplied colour is at most its alpha, but files need not keep to that.
+        mixed = np.minimum((mixed + full // 2) // full, full)
+    return np.asarray(mixed.astype(dtype))
 
 
 def _luma(colours: np.ndarray) -> np.ndarray:
     """(H, W, 3) to (H, W, 1) by BT.601."""
-    weighted: np.ndarray
     if colours.dtype.kind == "f":
         weighted = colours.astype(np.float64) @ np.array(_LUMA) / 1000
     else:
-        wide: np.dtype = np.dtype("int64" if colours.dtype.name in _NOT_BLENDED else "uint32")
+        wide = np.dtype("int64" if colours.dtype.name in _NOT_BLENDED else "uint32")
         red, green, blue = (colours[..., i].astype(wide) * _LUMA[i] for i in range(3))
         weighted = (red + green + blue + 500) // 1000
-    return weighted.astype(colours.dtype)[..., np.newaxis]
+    return np.asarray(weighted.astype(colours.dtype)[..., np.newaxis])
 
 
 def _fitted(frame: np.ndarray, size: tuple[int, int], fit: str, *, nearest: bool) -> np.ndarray:
@@ -173,17 +157,19 @@ def _fitted(frame: np.ndarray, size: tuple[int, int], fit: str, *, nearest: bool
         # As much of the middle as has the new proportions.
         rows = min(height, max(1, _rounded(width * size[0], size[1])))
         columns = min(width, max(1, _rounded(height * size[1], size[0])))
-        top, left = (height - rows) // 2, (width - columns) // 2
-        frame = frame[top : top + rows, left : left + columns]
+        frame = frame[_middle(height, rows), _middle(width, columns)]
     if fit != "pad":
         return _resized(frame, size, nearest=nearest)
     rows = min(size[0], max(1, _rounded(height * size[1], width)))
     columns = min(size[1], max(1, _rounded(width * size[0], height)))
     padded = np.zeros((*size, frame.shape[-1]), frame.dtype)
-    top, left = (size[0] - rows) // 2, (size[1] - columns) // 2
     inner = _resized(frame, (rows, columns), nearest=nearest)
-    padded[top : top + rows, left : left + columns] = inner
+    padded[_middle(size[0], rows), _middle(size[1], columns)] = inner
     return padded
+
+
+def _middle(length: int, part: int) -> slice:
+    return slice((length - part) // 2, (length - part) // 2 + part)
 
 
 def _rounded(numerator: int, denominator: int) -> int:
@@ -191,27 +177,29 @@ def _rounded(numerator: int, denominator: int) -> int:
 
 
 def _resized(frame: np.ndarray, size: tuple[int, int], *, nearest: bool) -> np.ndarray:
-    height, width = frame.shape[:2]
-    if (height, width) == size:
+    if frame.shape[:2] == size:
         return frame
-    if nearest:
-        rows, columns = _nearest(height, size[0]), _nearest(width, size[1])
-        picked: np.ndarray = frame[rows[:, np.newaxis], columns]
-        return picked
-    narrow = _weighted(frame, _taps(height, size[0]))
-    resized = _weighted(narrow.swapaxes(0, 1), _taps(width, size[1])).swapaxes(0, 1)
-    if frame.dtype.kind in "iu":
+    resized = frame
+    for axis, after in enumerate(size):
+        before = frame.shape[axis]
+        if nearest:
+            # The old pixel in whose area each new one has its middle.
+            middles = (2 * np.arange(after) + 1) * before // (2 * after)
+            resized = np.take(resized, middles, axis)
+        else:
+            resized = _weighted(resized, before, after, axis)
+    if frame.dtype.kind in "iu" and not nearest:
         resized = np.floor(resized + 0.5 + _HALF_UP)
     return resized.astype(frame.dtype)
 
 
-def _weighted(frame: np.ndarray, taps: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Weighted sums along the first axis."""
-    total: np.ndarray | float = 0.0
-    for places, weights in zip(*taps, strict=True):
-        total = total + weights.reshape(-1, 1, 1) * frame[places]
-    assert isinstance(total, np.ndarray)
-    return total
+def _weighted(frame: np.ndarray, before: int, after: int, axis: int) -> np.ndarray:
+    """Weighted sums along an axis."""
+    lines = frame.swapaxes(0, axis)
+    total = np.float64(0)
+    for places, weights in zip(*_taps(before, after), strict=True):
+        total = total + weights.reshape(-1, 1, 1) * lines[places]
+    return np.asarray(total).swapaxes(0, axis)
 
 
 @lru_cache(maxsize=16)
@@ -221,27 +209,17 @@ def _taps(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
     A tap without weight repeats a pixel that counts, so that no value, such as NaN, reaches
     further than its area.
     """
-    shares = _weights(before, after)
+    if after <= before:
+        # In whole parts of a pixel, so that areas which only touch have no share at all.
+        new, old = np.arange(after + 1)[:, np.newaxis] * before, np.arange(before + 1) * after
+        overlap = np.minimum(new[1:], old[1:]) - np.maximum(new[:-1], old[:-1])
+        shares = np.maximum(overlap, 0) / before
+    else:
+        middles = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
+        shares = np.maximum(1 - abs(middles[:, np.newaxis] - np.arange(before)), 0)
     counts = np.count_nonzero(shares, axis=1)
     first = (shares > 0).argmax(axis=1)
     taps = np.arange(counts.max())[:, np.newaxis]
     places = np.minimum(first + taps, first + counts - 1)
     weights = np.where(taps < counts, shares[np.arange(after), places], 0)
     return places, weights
-
-
-def _weights(before: int, after: int) -> np.ndarray:
-    """Share of each old pixel of an axis in each new one, (after, before)."""
-    if after <= before:
-        # In whole parts of a pixel, so that areas which only touch have no share at all.
-        new, old = np.arange(after + 1)[:, np.newaxis] * before, np.arange(before + 1) * after
-        overlap = np.minimum(new[1:], old[1:]) - np.maximum(new[:-1], old[:-1])
-        shares: np.ndarray = np.maximum(overlap, 0) / before
-        return shares
-    places = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
-    return np.maximum(1 - abs(places[:, np.newaxis] - np.arange(before)), 0)
-
-
-def _nearest(before: int, after: int) -> np.ndarray:
-    """Index of the old pixel of an axis in whose area each new one has its middle."""
-    return (2 * np.arange(after) + 1) * before // (2 * after)
