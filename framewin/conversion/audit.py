@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from framewin.conversion.plan import ConversionPlan
-from framewin.conversion.read import LARGE_READ_BYTES, file_bytes, read_file
+from framewin.conversion.read import LARGE_READ_BYTES, read_file
 from framewin.conversion.source import check_frame
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import TIME_UNITS, ClipTable, Gap, Progress, median, shown_number
@@ -19,6 +19,7 @@ from framewin.sources.clips import Clip
 from framewin.sources.damage import no_damage, unreadable
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped
+from framewin.stores.durable import tree_bytes
 
 _DIGEST_BYTES = 16
 
@@ -220,7 +221,7 @@ def _examined(
     """Digest and header of a file."""
     try:
         if clip.in_order:
-            result.bytes_in += file_bytes(path)
+            result.bytes_in += tree_bytes(Path(path))
             digest, info = _file_digest(path), clip.info
         else:
             data, _ = read_file(path)

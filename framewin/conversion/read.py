@@ -1,13 +1,12 @@
-"""Rows of a plan as frames: decoded, checked and brought to the store's format."""
+"""Rows of a source as frames: decoded, checked and brought to the store's format."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from itertools import repeat
 
 import numpy as np
 
@@ -17,9 +16,8 @@ from framewin.conversion.source import OpenSource, check_format, check_meaning
 from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.clips import Clip
-from framewin.sources.damage import Damaged, reason_for_gap, unreadable
+from framewin.sources.damage import Damaged, reason_for_gap
 from framewin.sources.info import ReadOptions
-from framewin.stores.durable import tree_bytes
 
 SMALL_FILE_BYTES = 2**16
 LARGE_READ_BYTES = 2**23
@@ -38,7 +36,7 @@ class FrameReader:
         known: KnownFiles | None = None,
         damaged: dict[int, Damaged] | None = None,
     ) -> None:
-        """Read the frames of a plan.
+        """Read the frames of a source.
 
         Args:
             plan: Which frames, and what becomes of them.
@@ -56,13 +54,15 @@ class FrameReader:
         self._plain = self._rule.changes_nothing
         self._gaps = plan.settings.on_error == "gap"
         self._files = {
-            index: _OpenClip(clip) for index, clip in enumerate(plan.clips) if clip.in_order
+            index: _OpenFile(clip, self._options)
+            for index, clip in enumerate(plan.clips)
+            if clip.in_order
         }
         self._changed = threading.Condition()
         self._stopped = False
 
-    def read(self, begin: int, end: int, out: np.ndarray) -> int:
-        """Fill `out`, (end - begin, H, W, C), with rows [begin, end); returns the bytes read.
+    def read(self, begin: int, end: int, out: np.ndarray) -> None:
+        """Fill `out`, (end - begin, H, W, C), with rows [begin, end).
 
         Where damage leaves gaps, a damaged row is noted in `damaged`, and `out` holds nothing
         of use in its place.
@@ -71,16 +71,19 @@ class FrameReader:
             SourceError: A frame is damaged, and that is to stop the conversion.
             FrameFormatError: A frame is not like the first one.
         """
+        pieces, row = [*self.plan.pieces(begin, end)], begin
         try:
-            return self._read(begin, end, out)
-        except BaseException as exc:
+            for index, first, last in pieces:
+                frames = out[row - begin : row - begin + last - first]
+                read = self._read_file if index in self._files else self._read_files
+                read(index, first, last, frames, row)
+                row += last - first
+        except BaseException:
             # Nobody waits for files of one frame each, and they may be read again.
-            if any(index in self._files for index, _, _ in self.plan.pieces(begin, end)):
+            if any(index in self._files for index, _, _ in pieces):
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()
-            if isinstance(exc, OSError):
-                raise unreadable(next(self.plan.paths(begin, end)), exc) from exc
             raise
 
     def skip(self, begin: int, end: int) -> None:
@@ -91,29 +94,11 @@ class FrameReader:
                     self._files[index].pass_over(first, last)
             self._changed.notify_all()
 
-    def _read(self, begin: int, end: int, out: np.ndarray) -> int:
-        bytes_in = 0
-        row = begin
-        for index, first, last in self.plan.pieces(begin, end):
-            frames = out[row - begin : row - begin + last - first]
-            if index in self._files:
-                clip = self._files[index].clip
-                bytes_in += self._read_file(self._files[index], first, last, frames, row)
-                # Once, at its end: a Zarr store is a folder of perhaps a million files.
-                if self._known is not None and last == len(clip.numbers):
-                    self._known.check(index, first, clip.path)
-            else:
-                known = None if self._known is None else self._known.of_frames(index, first, last)
-                paths = self.plan.clips[index].paths(first, last)
-                bytes_in += self._read_frames(paths, frames, row, known)
-            row += last - first
-        return bytes_in
-
-    def _read_frames(
-        self, paths: list[str], out: np.ndarray, row: int, known: list[list[int]] | None
-    ) -> int:
-        bytes_in = 0
-        for offset, (path, frame) in enumerate(zip(paths, out, strict=True)):
+    def _read_files(self, index: int, first: int, last: int, out: np.ndarray, row: int) -> None:
+        """Read files of one frame each."""
+        clip = self.plan.clips[index]
+        known = None if self._known is None else self._known.of_frames(index, first, last)
+        for offset, (path, frame) in enumerate(zip(clip.paths(first, last), out, strict=True)):
             try:
                 data, found = read_file(path)
                 # What is read of a file while it is written may be half of each version.
@@ -121,10 +106,7 @@ class FrameReader:
                     check_same(known[offset], found, path)
                 self._decode(data, frame, path)
             except (SourceError, OSError) as exc:
-                self._note(row + offset, path, exc)
-            else:
-                bytes_in += len(data)
-        return bytes_in
+                self._note(row + offset, clip, first + offset, path, exc)
 
     def _decode(self, data: bytes, out: np.ndarray, path: str) -> None:
         decoder = frame_decoder(path, self._options.kind)
@@ -140,91 +122,53 @@ class FrameReader:
         decoder.decode(data, frame, path, self._options)
         self._rule.apply(frame, out, path, info.alpha)
 
-    def _read_file(
-        self, opened: _OpenClip, first: int, last: int, out: np.ndarray, row: int
-    ) -> int:
-        clip = opened.clip
-        alpha = clip.info.alpha
-        result = self._rule.result_format(clip.info.frame_format, clip.path, alpha)
-        check_format(self.plan, result, clip.path)
-        with self._turn(opened, first, last):
-            if opened.frames is None:
-                opened.begin(self._options)
-            for offset, index in enumerate(opened.indices[first:last].tolist()):
-                frame = opened.frame(index)
-                if isinstance(frame, SourceError):
-                    self._note(row + offset, clip.path, frame)
-                else:
-                    self._rule.apply(frame, out[offset], f"{clip.path} (frame {index})", alpha)
-            if last == len(clip.numbers):
-                opened.close()
-        return file_bytes(clip.path) if first == 0 and opened.indices[0] == 0 else 0
-
-    @contextmanager
-    def _turn(self, opened: _OpenClip, first: int, last: int) -> Iterator[None]:
-        """Wait until the frames before `first` have been read."""
+    def _read_file(self, index: int, first: int, last: int, out: np.ndarray, row: int) -> None:
+        """Read frames of one file, once those before them have been read."""
+        opened, clip = self._files[index], self.plan.clips[index]
+        path, alpha = clip.path, clip.info.alpha
+        check_format(self.plan, self._rule.result_format(clip.info.frame_format, path, alpha), path)
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or opened.done == first)
             if self._stopped:
-                raise SourceError(f"{opened.clip.path} was not read to its end")
+                raise SourceError(f"{path} was not read to its end")
+        ended = True
         try:
-            yield
-        except BaseException:
-            opened.close()
-            raise
-        with self._changed:
-            opened.pass_over(first, last)
-            self._changed.notify_all()
+            for offset, place in enumerate(opened.indices[first:last].tolist()):
+                frame = opened.frame(place)
+                if isinstance(frame, Exception):
+                    self._note(row + offset, clip, first + offset, path, frame)
+                else:
+                    self._rule.apply(frame, out[offset], f"{path} (frame {place})", alpha)
+            ended = last == len(clip.numbers)
+        finally:
+            if ended:
+                opened.frames = iter(())
+        self.skip(row, row + last - first)
+        # Once, at its end: a Zarr store is a folder of perhaps a million files.
+        if self._known is not None and ended:
+            self._known.check(index, first, path)
 
-    def _note(self, row: int, path: str, exc: SourceError | OSError) -> None:
+    def _note(
+        self, row: int, clip: Clip, place: int, path: str, exc: SourceError | OSError
+    ) -> None:
         reason = reason_for_gap(path, exc, gaps=self._gaps)
-        clips = self.plan.meta.clips
-        rows = np.array([row])
-        name = clips.names[int(clips.clips_of(rows)[0])]
-        number = int(clips.frame_numbers(rows)[0])
         with self._changed:
-            self.damaged[row] = Damaged(path, name, number, reason)
+            self.damaged[row] = Damaged(path, clip.name, int(clip.numbers[place]), reason)
 
 
-def sample(plan: OpenSource, size: int, count: int) -> Iterator[np.ndarray]:
-    """Some runs of at most `size` rows, spread evenly: (n, H, W, C) each, damaged ones left out.
-
-    Of files that are decoded from their beginning, the beginning.
-    """
-    reader = FrameReader(plan)
-    starts = plan.meta.clips.clip_starts
-    total = plan.meta.clips.num_frames
-    rows = np.linspace(0, max(0, total - size), min(count, -(-total // size))).astype(np.int64)
-    owners = plan.meta.clips.clips_of(rows)
-    begins = {
-        int(starts[owner]) if plan.clips[owner].in_order else int(row)
-        for row, owner in zip(rows, owners, strict=True)
-    }
-    for begin in sorted(begins):
-        clip = int(plan.meta.clips.clips_of(np.array([begin]))[0])
-        end = min(begin + size, int(starts[clip]) + len(plan.clips[clip].numbers))
-        frames = np.empty(
-            (end - begin, *plan.meta.frame_format.shape), plan.meta.frame_format.dtype
-        )
-        try:
-            reader.read(begin, end, frames)
-        except SourceError:
-            continue
-        yield frames
-
-
-class _OpenClip:
+class _OpenFile:
     """A file of several frames, somewhere on the way from its first to its last."""
 
-    def __init__(self, clip: Clip) -> None:
+    def __init__(self, clip: Clip, options: ReadOptions) -> None:
         assert clip.indices is not None
-        self.clip = clip
         self.indices = clip.indices
-        self.frames: Iterator[np.ndarray | SourceError] | None = None
+        self.frames: Iterator[np.ndarray | SourceError | OSError] | None = None
         self.done = 0
+        """The frame of the clip before which all were read or are not wanted."""
+        self._clip = clip
+        self._options = options
         self._passed: dict[int, int] = {}
         self._position = 0
-        self._failed: SourceError | None = None
 
     def pass_over(self, first: int, last: int) -> None:
         """Note that frames [first, last) are done, as soon as those before them are."""
@@ -232,52 +176,57 @@ class _OpenClip:
         while self.done in self._passed:
             self.done = self._passed.pop(self.done)
 
-    def begin(self, options: ReadOptions) -> None:
-        """Start decoding at the clip's first frame, or the file's."""
-        first = int(self.indices[0])
-        self._position, self.frames = read_frames(self.clip.path, options, first)
-
-    def frame(self, index: int) -> np.ndarray | SourceError:
-        """A frame of the file that lies behind those asked for before."""
-        frame: np.ndarray | SourceError | None = None
-        assert self.frames is not None
-        while self._position <= index and self._failed is None:
-            try:
+    def frame(self, index: int) -> np.ndarray | SourceError | OSError:
+        """A frame of the file that lies after those asked for before."""
+        path, info = self._clip.path, self._clip.info
+        frame: np.ndarray | SourceError | OSError | None = None
+        try:
+            if self.frames is None:
+                begin = int(self.indices[0])
+                self._position, self.frames = read_frames(path, self._options, begin)
+            while self._position <= index:
                 frame = next(self.frames, None)
-            except SourceError as exc:
-                self._failed = exc
-            except OSError as exc:
-                self._failed = unreadable(self.clip.path, exc)
-            else:
                 if frame is None:
-                    self._failed = SourceError(
-                        f"{self.clip.path} ends behind {self._position} of "
-                        f"{self.clip.info.frames} frames; copy it again or remove it"
+                    raise SourceError(
+                        f"{path} ends after {self._position} of {info.frames} frames; copy it "
+                        "again or remove it"
                     )
                 self._position += 1
-        if frame is None:
-            assert self._failed is not None
-            return self._failed
-        return frame if isinstance(frame, SourceError) else self._checked(frame, index)
-
-    def _checked(self, frame: np.ndarray, index: int) -> np.ndarray | SourceError:
-        """The frame, if it is what the file's header promised: streams may change their size."""
-        form = self.clip.info.frame_format
-        if frame.shape == form.shape and frame.dtype == form.dtype:
+        except (SourceError, OSError) as exc:
+            # All frames from here on are lost.
+            self.frames, frame = repeat(exc), exc
+        assert frame is not None
+        form = info.frame_format
+        if isinstance(frame, Exception) or (
+            frame.shape == form.shape and frame.dtype == form.dtype
+        ):
             return frame
+        # Streams may change their size.
         return SourceError(
-            f"{self.clip.path} (frame {index}) is {frame.shape} {frame.dtype}, the file's header "
-            f"says {form}; split the file where its frames change"
+            f"{path} (frame {index}) is {frame.shape} {frame.dtype}, the file's header says "
+            f"{form}; split the file where its frames change"
         )
 
-    def close(self) -> None:
-        """Release the file."""
-        self.frames = iter(())
 
+def sample(plan: OpenSource, size: int, count: int) -> Iterator[np.ndarray]:
+    """Some runs of at most `size` rows, spread evenly: (n, H, W, C) each, damaged ones left out.
 
-def file_bytes(path: str) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    return tree_bytes(Path(path))
+    Of files that are decoded from their beginning, the beginning.
+    """
+    reader, form, total = FrameReader(plan), plan.meta.frame_format, plan.meta.clips.num_frames
+    runs = {}
+    for row in np.linspace(0, max(0, total - size), min(count, -(-total // size))).astype(int):
+        [(index, first, _)] = plan.pieces(int(row), int(row) + 1)
+        start = int(row) - first
+        begin = start if plan.clips[index].in_order else int(row)
+        runs[begin] = min(begin + size, start + len(plan.clips[index].numbers))
+    for begin, end in runs.items():
+        frames = np.empty((end - begin, *form.shape), form.dtype)
+        try:
+            reader.read(begin, end, frames)
+        except SourceError:
+            continue
+        yield frames
 
 
 def read_file(path: str) -> tuple[bytes, tuple[int, int]]:

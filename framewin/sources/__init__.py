@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -18,63 +18,34 @@ from framewin.arrays.containers import is_zarr
 from framewin.errors import SourceError
 from framewin.sources.info import FileInfo, ReadOptions
 
-SOURCES = {
-    ".png": "framewin.sources.png",
-    ".apng": "framewin.sources.png",
-    ".jpg": "framewin.sources.images",
-    ".jpeg": "framewin.sources.images",
-    ".bmp": "framewin.sources.images",
-    ".webp": "framewin.sources.images",
-    ".gif": "framewin.sources.images",
-    ".tif": "framewin.sources.tiff",
-    ".tiff": "framewin.sources.tiff",
-    ".pnm": "framewin.sources.pnm",
-    ".pbm": "framewin.sources.pnm",
-    ".pgm": "framewin.sources.pnm",
-    ".ppm": "framewin.sources.pnm",
-    ".pgm.gz": "framewin.sources.pnm",
-    ".npy": "framewin.sources.arrays",
-    ".npz": "framewin.sources.arrays",
-    ".h5": "framewin.sources.hdf5_zarr",
-    ".hdf5": "framewin.sources.hdf5_zarr",
-    ".hdf": "framewin.sources.hdf5_zarr",
-    ".he5": "framewin.sources.hdf5_zarr",
-    ".nc": "framewin.sources.hdf5_zarr",
-    ".nc4": "framewin.sources.hdf5_zarr",
-    ".cdf": "framewin.sources.hdf5_zarr",
-    ".zarr": "framewin.sources.hdf5_zarr",
-    **dict.fromkeys(
-        (
-            *(".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".3gp"),
-            *(".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".wmv", ".flv", ".ogv"),
-        ),
-        "framewin.sources.video",
+_MODULES = {
+    "framewin.sources.png": ".png .apng",
+    "framewin.sources.images": ".jpg .jpeg .bmp .webp .gif",
+    "framewin.sources.tiff": ".tif .tiff",
+    "framewin.sources.pnm": ".pnm .pbm .pgm .ppm .pgm.gz",
+    "framewin.sources.arrays": ".npy .npz",
+    "framewin.sources.hdf5_zarr": ".h5 .hdf5 .hdf .he5 .nc .nc4 .cdf .zarr",
+    "framewin.sources.video": (
+        ".mp4 .avi .mov .mkv .webm .m4v .3gp .mpg .mpeg .ts .mts .m2ts .wmv .flv .ogv"
     ),
 }
+SOURCES = {suffix: module for module, names in _MODULES.items() for suffix in names.split()}
 """File name suffix -> the module that decodes such files; a `FrameDecoder`, a `ClipDecoder` or
 both."""
 
-CLIP_SUFFIXES = frozenset({".zarr"}).union(
-    suffix for suffix, module in SOURCES.items() if module.endswith(".video")
-)
+CLIP_SUFFIXES = frozenset((".zarr", *_MODULES["framewin.sources.video"].split()))
 """Suffixes of files that are clips by themselves, however many frames they hold."""
 
 USUAL_CLIP_SUFFIXES = frozenset({".apng", ".gif", ".npz"})
 """Suffixes of files that are clips, unless they hold a single frame."""
 
-
-KINDS = {
-    "png": ".png",
-    "jpeg": ".jpg",
-    "bmp": ".bmp",
-    "webp": ".webp",
-    "gif": ".gif",
-    "tiff": ".tif",
-    "pnm": ".pnm",
-    "npy": ".npy",
-    "hdf5": ".h5",
-    "video": ".mkv",
-}
+KINDS = dict(
+    zip(
+        ["png", "jpeg", "bmp", "webp", "gif", "tiff", "pnm", "npy", "hdf5", "video"],
+        [".png", ".jpg", ".bmp", ".webp", ".gif", ".tif", ".pnm", ".npy", ".h5", ".mkv"],
+        strict=True,
+    )
+)
 """What files of any suffix may be said to be -> a suffix of such files."""
 
 
@@ -92,7 +63,10 @@ class FrameDecoder(Protocol):
 
 
 class ClipDecoder(Protocol):
-    """One kind of file that may hold several frames."""
+    """One kind of file that may hold several frames.
+
+    Where `read_clip_from(path, options, first)` exists, it need not begin at the first frame.
+    """
 
     def inspect_clip(self, path: str, options: ReadOptions) -> FileInfo:
         """How many frames of what kind, and their numbers; no pixel is decoded."""
@@ -102,15 +76,6 @@ class ClipDecoder(Protocol):
 
         An error that is raised instead says that all frames from there on are lost.
         """
-
-
-class SeekableDecoder(ClipDecoder, Protocol):
-    """One that need not begin at the first frame."""
-
-    def read_clip_from(
-        self, path: str, options: ReadOptions, first: int
-    ) -> Iterator[np.ndarray | SourceError]:
-        """Like `read_clip`, from frame `first` on."""
 
 
 def frame_decoder(path: str, kind: str | None = None) -> FrameDecoder:
@@ -127,11 +92,11 @@ def read_frames(
     path: str, options: ReadOptions, first: int
 ) -> tuple[int, Iterator[np.ndarray | SourceError]]:
     """The frames of a clip from one at or before `first` on, and which that is."""
+    suffix = kind_suffix(path, options.kind)
     # An array whose axes are stated is read like those of other containers, and may be many clips.
-    of_axes = options.axes is not None and kind_suffix(path, options.kind) == ".npy"
-    decoder = cast(ClipDecoder, _decoder(".zarr")) if of_axes else clip_decoder(path, options.kind)
-    if of_axes or is_seekable(path, options.kind):
-        return first, cast(SeekableDecoder, decoder).read_clip_from(path, options, first)
+    decoder = _decoder(".zarr" if options.axes is not None and suffix == ".npy" else suffix)
+    if hasattr(decoder, "read_clip_from"):
+        return first, decoder.read_clip_from(path, options, first)
     return 0, decoder.read_clip(path, options)
 
 
@@ -173,5 +138,5 @@ def suffix_of(name: str) -> str:
 
 
 @cache
-def _decoder(suffix: str) -> object:
+def _decoder(suffix: str) -> Any:
     return import_module(SOURCES[suffix])
