@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from framewin.errors import (
@@ -31,6 +33,19 @@ class Damaged:
     number: int | None
     """Frame number; None where a clip, or its end, is lost."""
     reason: str
+
+
+@contextmanager
+def as_damage(problem: str, advice: str = "repair or remove it") -> Iterator[None]:
+    """Make one line of SourceError of what a decoder raises, which is nearly anything."""
+    try:
+        yield
+    except FramewinError:
+        raise
+    except Exception as exc:
+        lines = str(getattr(exc, "strerror", None) or exc).splitlines()
+        reason = lines[0] if lines else type(exc).__name__
+        raise SourceError(f"{problem} ({reason}); {advice}") from exc
 
 
 def reason_for_gap(path: str, exc: SourceError | OSError, *, gaps: bool) -> str:

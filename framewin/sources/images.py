@@ -6,17 +6,19 @@ Colours are stored as they are coded: no orientation, gamma or colour profile is
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Iterator
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FrameFormat
 from framewin.sources import kind_suffix
+from framewin.sources.damage import as_damage
 from framewin.sources.info import (
     FileInfo,
     ReadOptions,
@@ -27,16 +29,17 @@ from framewin.sources.info import (
 from framewin.sources.timing import with_delays
 
 _KINDS = {
-    ".jpg": ("JPEG", "JpegImagePlugin", "JpegImageFile"),
-    ".jpeg": ("JPEG", "JpegImagePlugin", "JpegImageFile"),
-    ".bmp": ("BMP", "BmpImagePlugin", "BmpImageFile"),
-    ".webp": ("WebP", "WebPImagePlugin", "WebPImageFile"),
-    ".gif": ("GIF", "GifImagePlugin", "GifImageFile"),
+    ".jpg": ("JPEG", "Jpeg"),
+    ".jpeg": ("JPEG", "Jpeg"),
+    ".bmp": ("BMP", "Bmp"),
+    ".webp": ("WebP", "WebP"),
+    ".gif": ("GIF", "Gif"),
 }
+"""Suffix -> the kind, and how the names of its module and class in Pillow begin."""
 _CHANNELS = {"1": 1, "L": 1, "LA": 2, "P": 3, "RGB": 3, "RGBA": 4}
 """Pillow's mode -> channels once decoded."""
 _MODES = {"1": "gray, 1 bits", "L": "gray, 8 bits", "LA": "gray and alpha, 8 bits"}
-_GIF_HEADER_BYTES = 13
+_GIF_HEADER_BYTES, _GIF_BLOCK_BYTES = 13, 10
 _GIF_IMAGE, _GIF_EXTENSION, _GIF_TRAILER = 0x2C, 0x21, 0x3B
 _GIF_GRAPHIC_CONTROL = 0xF9
 _GIF_TO_BACKGROUND = 2
@@ -59,16 +62,12 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     Raises:
         SourceError: Not of the kind its suffix says, too large, or in a mode that is not stored.
     """
-    kind = _KINDS[kind_suffix(path, options.kind)][0]
+    kind, _ = _KINDS[kind_suffix(path, options.kind)]
     check_kind(data, path, kind)
     if kind == "GIF":
         return _inspect_gif(data, path, options)
-    if kind == "WebP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
-    if kind == "WebP" and data[12:16] == _WEBP_CANVAS and len(data) >= _WEBP_CANVAS_END:
-        # Pillow takes memory for the canvas when it opens the file.
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        check_pixels(height, width, path, options)
+    if kind == "WebP":
+        _check_webp(data, path, options)
     image = _open(data, path, options)
     check_pixels(image.height, image.width, path, options)
     if image.mode not in _CHANNELS:
@@ -95,18 +94,6 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     return with_delays(info, _webp_delays(data), _WEBP_TICK, path) if frames > 1 else info
 
 
-def _webp_delays(data: bytes) -> list[int]:
-    """How long each frame of an animation is shown."""
-    delays = []
-    position = _WEBP_FIRST_CHUNK
-    while position + 8 <= len(data):
-        if data[position : position + 4] == b"ANMF":
-            delays.append(int.from_bytes(data[position + 20 : position + 23], "little"))
-        size = int.from_bytes(data[position + 4 : position + 8], "little")
-        position += 8 + size + size % 2
-    return delays
-
-
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
     """Decode a file of a single frame into `out`, (H, W, C).
 
@@ -119,7 +106,9 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
             f"{path} holds {image.n_frames} frames in a place for single frames; leave it out by "
             "exclude="
         )
-    _fill(out, _load(image, path), path, options)
+    with as_damage(f"{path} cannot be decoded"):
+        image.load()
+    out[:] = _pixels(image, out.shape[-1], path, options).reshape(out.shape)
     if image.format == "JPEG" and (out[-_CORNER:, -_CORNER:] == out[-1, -1]).all():
         _check_end(data, out, path, options)
 
@@ -130,8 +119,9 @@ def _check_end(data: bytes, pixels: np.ndarray, path: str, options: ReadOptions)
     It would take anything that stands before the end for pixels, if it missed some.
     """
     end = data.rfind(_JPEG_END)
-    longer = b"".join([data[:end], _NO_PIXELS, data[end:]])
-    again = np.asarray(_load(_open(longer, path, options), path)).reshape(pixels.shape)
+    longer = _open(b"".join([data[:end], _NO_PIXELS, data[end:]]), path, options)
+    with as_damage(f"{path} cannot be decoded"):
+        again = np.asarray(longer).reshape(pixels.shape)
     if not np.array_equal(again, pixels):
         raise SourceError(f"{path} ends before its pixels do; copy it again or remove it")
 
@@ -145,32 +135,27 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
     """The frames of a GIF or WebP file, each as a viewer would show it.
 
     Raises:
-        SourceError: A frame is damaged; those behind it may need it, so none of them is given.
+        SourceError: A frame is damaged; later ones may need it, so none of them is given.
     """
     data = Path(path).read_bytes()
     info = inspect(data, path, options)
+    form = info.frame_format
     if not info.is_clip:
-        out = np.empty(info.frame_format.shape, info.frame_format.dtype)
+        out = np.empty(form.shape, form.dtype)
         decode(data, out, path, options)
         yield out
         return
     image = _open(data, path, options)
     for index in range(info.frames):
         label = f"{path} (frame {index})"
-        _seek(image, index, label)
-        frame = np.asarray(_load(image, label).convert("RGBA"))
-        yield _shown(frame, info.frame_format, label)
-
-
-def _shown(frame: np.ndarray, form: FrameFormat, label: str) -> np.ndarray:
-    """An RGBA frame in the format that the file's header promised."""
-    if frame.shape[:2] != (form.height, form.width):
-        raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
-    if form.channels == 4:
-        return frame
-    if frame[..., 3].min() < 255:
-        raise SourceError(f"{label} is transparent against its header; repair or remove it")
-    return frame[..., :3]
+        with as_damage(f"{label} cannot be decoded"):
+            image.seek(index)
+            frame = np.asarray(image.convert("RGBA"))
+        if frame.shape[:2] != form.shape[:2]:
+            raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
+        if form.channels == 3 and frame[..., 3].min() < 255:
+            raise SourceError(f"{label} is transparent against its header; repair or remove it")
+        yield frame[..., : form.channels]
 
 
 def _open(data: bytes, path: str, options: ReadOptions) -> Any:
@@ -179,41 +164,14 @@ def _open(data: bytes, path: str, options: ReadOptions) -> Any:
     The class of its kind is called directly: `Image.open` would compare the size with a limit
     that the whole process shares.
     """
-    kind, module, name = _KINDS[kind_suffix(path, options.kind)]
-    image_class = getattr(import_module(f"PIL.{module}"), name)
-    # Pillow raises nearly anything on damaged files.
-    try:
+    kind, name = _KINDS[kind_suffix(path, options.kind)]
+    image_class = getattr(import_module(f"PIL.{name}ImagePlugin"), f"{name}ImageFile")
+    with as_damage(f"{path} has a damaged {kind} header"):
         return image_class(io.BytesIO(data))
-    except Exception as exc:
-        raise SourceError(
-            f"{path} has a damaged {kind} header ({_reason(exc)}); repair or remove it"
-        ) from exc
 
 
-def _load(image: Any, path: str) -> Any:
-    try:
-        image.load()
-    except Exception as exc:
-        raise SourceError(
-            f"{path} cannot be decoded ({_reason(exc)}); repair or remove it"
-        ) from exc
-    return image
-
-
-def _seek(image: Any, index: int, path: str) -> None:
-    try:
-        image.seek(index)
-    except Exception as exc:
-        raise SourceError(
-            f"{path} cannot be decoded ({_reason(exc)}); repair or remove it"
-        ) from exc
-
-
-def _reason(exc: Exception) -> str:
-    return str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-
-
-def _fill(out: np.ndarray, image: Any, path: str, options: ReadOptions) -> None:
+def _pixels(image: Any, channels: int, path: str, options: ReadOptions) -> np.ndarray:
+    """Of a loaded image."""
     if image.mode == "P" and image.format == "BMP":
         colours = len(image.palette.palette) // len(image.palette.mode)
         largest = int(np.asarray(image).max())
@@ -224,11 +182,11 @@ def _fill(out: np.ndarray, image: Any, path: str, options: ReadOptions) -> None:
             )
     # Pillow calls a GIF gray where its palette is.
     if options.palette != "index" and (image.mode == "P" or image.format == "GIF"):
-        image = image.convert("RGBA" if out.shape[-1] == 4 else "RGB")
+        image = image.convert("RGBA" if channels == 4 else "RGB")
     pixels = np.asarray(image)
     if image.mode == "1":
         pixels = pixels * np.uint8(1 if options.palette == "index" else 255)
-    out[:] = pixels.reshape(out.shape)
+    return pixels
 
 
 def _notes(image: Any, data: bytes) -> tuple[str, ...]:
@@ -247,53 +205,74 @@ def _bmp_bits(data: bytes) -> int:
     return int.from_bytes(data[at : at + 2], "little")
 
 
+def _check_webp(data: bytes, path: str, options: ReadOptions) -> None:
+    if int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+    if data[12:16] == _WEBP_CANVAS and len(data) >= _WEBP_CANVAS_END:
+        # Pillow takes memory for the canvas when it opens the file.
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        check_pixels(height, width, path, options)
+
+
+def _webp_delays(data: bytes) -> list[int]:
+    """How long each frame of an animation is shown."""
+    delays = []
+    position = _WEBP_FIRST_CHUNK
+    while position + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, position)
+        if name == b"ANMF":
+            delays.append(int.from_bytes(data[position + 20 : position + 23], "little"))
+        position += 8 + size + size % 2
+    return delays
+
+
+class _Gif(NamedTuple):
+    """What the blocks of a GIF file say."""
+
+    delays: list[int]
+    """Of each frame."""
+    transparent: bool
+    """Whether transparency shows."""
+    covered: bool
+    """Whether the first frame covers the canvas."""
+
+
 def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
-    """Frames, and whether any of them has a transparent colour, from the blocks alone."""
+    """Of the blocks alone, for Pillow paints frames to count them."""
     if len(data) < _GIF_HEADER_BYTES:
         raise SourceError(f"{path} ends inside its GIF header; copy it again or remove it")
-    width, height = (int.from_bytes(data[at : at + 2], "little") for at in (6, 8))
+    width, height = struct.unpack_from("<HH", data, 6)
     check_pixels(height, width, path, options)
-    delays, transparent, covered = _scan_gif(data, path, width, height)
-    frames = len(delays)
+    gif = _scan_gif(data, path, width, height)
+    frames = len(gif.delays)
     if frames == 0:
         raise SourceError(f"{path} holds no frame; remove it")
-    channels = 4 if transparent else 3
-    if options.palette == "index":
-        if frames > 1 or not covered:
-            raise SourceError(
-                f"{path} is a GIF whose {frames} frames are laid over a canvas as colours; "
-                "palette='index' takes GIF files of a single frame that covers it"
-            )
-        channels = 1
-    info = FileInfo(
-        FrameFormat(height, width, channels, "uint8"),
-        "GIF",
-        "palette, 8 bits",
-        is_clip=frames > 1,
-        frames=frames,
-    )
-    return with_delays(info, delays, _GIF_TICK, path)
+    if options.palette == "index" and (frames > 1 or not gif.covered):
+        raise SourceError(
+            f"{path} is a GIF whose {frames} frames are laid over a canvas as colours; "
+            "palette='index' takes GIF files of a single frame that covers it"
+        )
+    channels = 1 if options.palette == "index" else 4 if gif.transparent or not gif.covered else 3
+    form = FrameFormat(height, width, channels, "uint8")
+    info = FileInfo(form, "GIF", "palette, 8 bits", is_clip=frames > 1, frames=frames)
+    return with_delays(info, gif.delays, _GIF_TICK, path)
 
 
-def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[list[int], bool, bool]:
-    """Delay of each frame, whether transparency shows, whether the first covers the canvas."""
+def _scan_gif(data: bytes, path: str, width: int, height: int) -> _Gif:
     position = _GIF_HEADER_BYTES + _colour_table_bytes(data[10])
     delays: list[int] = []
     delay, transparent, covered = 0, False, True
     while position < len(data) and data[position] != _GIF_TRAILER:
-        block = data[position : position + 10]
+        block = data[position : position + _GIF_BLOCK_BYTES]
         if block[0] == _GIF_EXTENSION and len(block) > 4:
             # Later frames show through to the first, unless one is cleared to the background.
             clears = (block[3] >> 2) & 7 == _GIF_TO_BACKGROUND
-            through = not delays and bool(block[3] & 1)
             if block[1] == _GIF_GRAPHIC_CONTROL:
-                transparent |= clears or through
+                transparent |= clears or (not delays and bool(block[3] & 1))
                 delay = int.from_bytes(block[4:6], "little")
             position += 2
-        elif block[0] == _GIF_IMAGE and len(block) == 10:
-            left, top, columns, rows = (
-                int.from_bytes(block[at : at + 2], "little") for at in (1, 3, 5, 7)
-            )
+        elif block[0] == _GIF_IMAGE and len(block) == _GIF_BLOCK_BYTES:
+            left, top, columns, rows = struct.unpack_from("<HHHH", block, 1)
             if left + columns > width or top + rows > height or min(columns, rows) < 1:
                 raise SourceError(
                     f"{path} (frame {len(delays)}) covers {rows}x{columns} at {top},{left} of "
@@ -303,21 +282,16 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[list[int
                 covered = (columns, rows) == (width, height)
             delays.append(delay)
             delay = 0
-            position += 10 + _colour_table_bytes(block[9]) + 1
+            position += _GIF_BLOCK_BYTES + _colour_table_bytes(block[9]) + 1
         else:
             raise SourceError(f"{path} is damaged at byte {position}; repair or remove it")
-        position = _behind_blocks(data, position)
+        while position < len(data) and data[position]:
+            position += data[position] + 1
+        position += 1
     if position > len(data):
         raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
-    return delays, transparent or not covered, covered
+    return _Gif(delays, transparent, covered)
 
 
 def _colour_table_bytes(flags: int) -> int:
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
-
-
-def _behind_blocks(data: bytes, position: int) -> int:
-    """The position behind a run of sub-blocks, past the end of the data where it is cut."""
-    while position < len(data) and data[position]:
-        position += data[position] + 1
-    return position + 1

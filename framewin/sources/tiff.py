@@ -21,6 +21,7 @@ import tifffile
 
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat, fits
+from framewin.sources.damage import as_damage
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
 _ORIENTATION_TAG, _DATE_TAG = 274, 306
@@ -88,7 +89,7 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
         for index, page in enumerate(pages):
             label = f"{path} (page {index})"
             try:
-                with _guarded(label):
+                with as_damage(f"{label} is a damaged TIFF file"):
                     pixels = _pixels(page, label, options)
             except SourceError as exc:
                 yield exc
@@ -103,7 +104,7 @@ def _opened(file: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[A
     size = file.seek(0, io.SEEK_END)
     _check_directories(file, size, path)
     file.seek(0)
-    with _guarded(path):
+    with as_damage(f"{path} is a damaged TIFF file"):
         tiff: Any = tifffile.TiffFile(file, _multifile=False)
         pages = [page.aspage() for page in tiff.pages if not page.is_reduced]
         for index, page in enumerate(pages):
@@ -119,18 +120,6 @@ def _opened(file: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[A
                 "a plain stack of pages"
             )
         yield tiff, pages
-
-
-@contextmanager
-def _guarded(path: str) -> Iterator[None]:
-    """Make SourceError of what tifffile raises on damaged files, which is nearly anything."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except Exception as exc:
-        reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-        raise SourceError(f"{path} is a damaged TIFF file ({reason}); repair or remove it") from exc
 
 
 def _check_directories(file: BinaryIO, size: int, path: str) -> None:

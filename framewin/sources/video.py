@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,23 +19,18 @@ from framewin.errors import SourceError
 from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array
 from framewin.sources import kind_suffix
+from framewin.sources.damage import as_damage
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
 from framewin.sources.timing import VARIABLE, Timing, timing_of
 from framewin.sources.video_checks import has_right_checksums, promised_bytes, promised_seconds
 
 _KINDS = {
-    ".mp4": ("MP4", "QuickTime"),
+    **dict.fromkeys((".mp4", ".m4v", ".3gp"), ("MP4", "QuickTime")),
     ".mov": ("QuickTime", "MP4"),
     ".avi": ("AVI",),
-    ".mkv": ("Matroska",),
-    ".webm": ("Matroska",),
-    ".m4v": ("MP4", "QuickTime"),
-    ".3gp": ("MP4", "QuickTime"),
-    ".mpg": ("MPEG",),
-    ".mpeg": ("MPEG",),
-    ".ts": ("MPEG transport stream",),
-    ".mts": ("MPEG transport stream",),
-    ".m2ts": ("MPEG transport stream",),
+    **dict.fromkeys((".mkv", ".webm"), ("Matroska",)),
+    **dict.fromkeys((".mpg", ".mpeg"), ("MPEG",)),
+    **dict.fromkeys((".ts", ".mts", ".m2ts"), ("MPEG transport stream",)),
     ".wmv": ("ASF",),
     ".flv": ("FLV",),
     ".ogv": ("Ogg",),
@@ -49,8 +44,7 @@ _ROUNDING_SECONDS = 0.002
 _STRICT = {"err_detect": "crccheck+bitstream+buffer+explode"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Packets:
+class _Packets(NamedTuple):
     """The packets of a stream."""
 
     stamps: Int64Array
@@ -61,7 +55,7 @@ class _Packets:
     AVI has only those of decoding. In order they are the same times, but where frames are not
     shown in the order of decoding a frame's own is a guess: such frames are counted.
     """
-    count: int
+    total: int
     """Of all packets, also of those that show nothing."""
     damaged: frozenset[int]
     """Which packets have a wrong checksum that the decoder would pass over in silence."""
@@ -69,8 +63,7 @@ class _Packets:
     """When the last frame that is shown is over, in ticks; its start where that is not said."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """What frames are converted to, and the file they are from."""
 
     path: str
@@ -78,22 +71,28 @@ class _Target:
     frame_format: FrameFormat
 
     def pixels(self, frame: Any, index: int) -> np.ndarray | SourceError:
-        """A decoded frame as (H, W, C); an error where the stream changes its size."""
+        """A decoded frame as (H, W, C); an error where the stream changes."""
         form = self.frame_format
-        if (frame.height, frame.width) != (form.height, form.width):
-            return SourceError(
-                f"{self.path} (frame {index}) is {frame.height}x{frame.width}, the first is "
-                f"{form.height}x{form.width}; split the file where its frames change"
-            )
         kind = _pixels_of(frame.format)
-        if kind != (self.pix_fmt, form.channels, form.dtype):
-            return SourceError(
-                f"{self.path} (frame {index}) has {frame.format.name} pixels, which become "
-                f"{kind[1]} channels of {kind[2]}, its header promises {form.channels} of "
-                f"{form.dtype}; split the file where its frames change"
+        if (frame.height, frame.width) != (form.height, form.width):
+            found = f"is {frame.height}x{frame.width}, the first is {form.height}x{form.width}"
+        elif kind != (self.pix_fmt, form.channels, form.dtype):
+            found = (
+                f"has {frame.format.name} pixels, which become {kind[1]} channels of {kind[2]}, "
+                f"its header promises {form.channels} of {form.dtype}"
             )
-        pixels: np.ndarray = frame.to_ndarray(format=self.pix_fmt).astype(form.dtype, copy=False)
-        return pixels.reshape(form.shape)
+        else:
+            pixels: np.ndarray = frame.to_ndarray(format=self.pix_fmt)
+            return pixels.astype(form.dtype, copy=False).reshape(form.shape)
+        return SourceError(
+            f"{self.path} (frame {index}) {found}; split the file where its frames change"
+        )
+
+    def lost(self, index: int) -> SourceError:
+        return SourceError(
+            f"{self.path} (frame {index}) cannot be decoded; repair the file, or leave damaged "
+            "frames out by on_error='gap'"
+        )
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
@@ -108,27 +107,26 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
         check_pixels(context.height, context.width, path, options)
         packets = _packets(container, stream, path)
         timing = _timing(packets.stamps, stream)
-        form = _target(stream, path).frame_format
-        mode, kind = f"{context.name} {context.pix_fmt}", _label(container, path, options)
-        cut = _cut(container, stream, packets, timing, path)
-    return FileInfo(
-        form,
-        kind,
-        mode if timing.step == 1 else f"{mode}{VARIABLE}",
-        _notes(path, options),
-        is_clip=True,
-        frames=len(packets.stamps),
-        numbers=timing.numbers,
-        step=timing.step,
-        frame_seconds=str(timing.frame_seconds),
-        cut=cut,
-    )
+        # The kind is that of the suffix, unless that says nothing.
+        kind = "AVI" if container.format.name == "avi" else "video"
+        return FileInfo(
+            _target(stream, path).frame_format,
+            _KINDS[kind_suffix(path)][0] if options.kind is None else kind,
+            f"{context.name} {context.pix_fmt}{VARIABLE * (timing.step != 1)}",
+            _notes(path, options),
+            is_clip=True,
+            frames=len(packets.stamps),
+            numbers=timing.numbers,
+            step=timing.step,
+            frame_seconds=str(timing.frame_seconds),
+            cut=_cut(container, stream, packets, timing, path),
+        )
 
 
 def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceError]:
     """The frames in order of presentation, (H, W, C); errors where the stream is damaged.
 
-    Behind damage all frames are errors up to the next one that needs no other.
+    After damage all frames are errors up to the next one that needs no other.
     """
     with _opened(path, options) as (container, stream):
         packets = _packets(container, stream, path)
@@ -149,13 +147,13 @@ def _by_stamp(
             continue
         doubtful = doubtful and not frame.key_frame
         while done < len(expected) and expected[done] < frame.pts:
-            yield _lost(target.path, done)
+            yield target.lost(done)
             done += 1
         if done < len(expected) and expected[done] == frame.pts:
             lost = doubtful or frame.is_corrupt
-            yield _lost(target.path, done) if lost else target.pixels(frame, done)
+            yield target.lost(done) if lost else target.pixels(frame, done)
             done += 1
-    yield from (_lost(target.path, index) for index in range(done, len(expected)))
+    yield from map(target.lost, range(done, len(expected)))
 
 
 def _by_count(
@@ -168,7 +166,7 @@ def _by_count(
             break
         yield target.pixels(frame, done)
         done += 1
-    yield from (_lost(target.path, index) for index in range(done, len(expected)))
+    yield from map(target.lost, range(done, len(expected)))
 
 
 def _decoded(
@@ -178,24 +176,14 @@ def _decoded(
     import av
 
     for index, packet in enumerate(container.demux(stream)):
-        if packet.is_corrupt or index in damaged:
-            yield None
-            continue
-        try:
-            frames = context.decode(packet)
-        except av.error.FFmpegError as exc:
-            if isinstance(exc, MemoryError):
-                raise
-            yield None
-            continue
+        frames = [None]
+        if not packet.is_corrupt and index not in damaged:
+            try:
+                frames = context.decode(packet)
+            except av.error.FFmpegError as exc:
+                if isinstance(exc, MemoryError):
+                    raise
         yield from frames
-
-
-def _label(container: Any, path: str, options: ReadOptions) -> str:
-    """The kind of a file, by its suffix unless that says nothing."""
-    if options.kind is None:
-        return _KINDS[kind_suffix(path)][0]
-    return "AVI" if container.format.name == "avi" else "video"
 
 
 @contextmanager
@@ -210,17 +198,13 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     if not start or (kind is not None and kind[0] not in expected):
         found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"
         raise SourceError(f"{path} {found}")
-    try:
-        with av.open(path, metadata_errors="ignore") as container:
-            yield container, _chosen(container, path, options)
-    except SourceError:
-        raise
     # PyAV raises FFmpeg's errors, and others where a damaged header leaves something out.
-    except Exception as exc:
-        reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-        raise SourceError(
-            f"{path} is not a video that FFmpeg can read ({reason}); copy it again or remove it"
-        ) from exc
+    problem = f"{path} is not a video that FFmpeg can read"
+    with (
+        as_damage(problem, "copy it again or remove it"),
+        av.open(path, metadata_errors="ignore") as container,
+    ):
+        yield container, _chosen(container, path, options)
 
 
 def _chosen(container: Any, path: str, options: ReadOptions) -> Any:
@@ -251,37 +235,37 @@ def _described(stream: Any) -> str:
 
 def _packets(container: Any, stream: Any, path: str) -> _Packets:
     """What the packets of a stream say, without decoding them."""
-    times = []
+    count = 0
+    shown: list[tuple[int | None, int | None, int]] = []
     checks: dict[int, bool] = {}
     for index, packet in enumerate(container.demux(stream)):
         if not packet.size and packet.dts is None:  # the last one only flushes the decoder
             continue
-        is_shown = packet.size > 0 and not packet.is_discard
-        times.append((packet.pts, packet.dts, packet.duration or 0, is_shown))
-        if is_shown and stream.codec_context.name == "ffv1":
-            checks[index] = has_right_checksums(bytes(packet))
+        count += 1
+        if packet.size and not packet.is_discard:
+            shown.append((packet.pts, packet.dts, packet.duration or 0))
+            if stream.codec_context.name == "ffv1":
+                checks[index] = has_right_checksums(bytes(packet))
     reordered = "avi" in container.format.name and stream.codec_context.has_b_frames
-    shown = [(pts, dts, duration) for pts, dts, duration, is_shown in times if is_shown]
     carried = not reordered and all(pts is not None for pts, _, _ in shown)
     stamps = [pts if carried else dts for pts, dts, _ in shown]
     if not stamps:
         raise SourceError(f"{path} holds no frame; remove it")
-    if None in stamps or len(set(stamps)) < len(stamps):
+    times = np.array([stamp for stamp in stamps if stamp is not None], dtype=np.int64)
+    if len(set(times.tolist())) < len(stamps):
         raise SourceError(f"{path} has frames without times of their own; write it again as .mkv")
-    ends = [stamp + shown[i][2] for i, stamp in enumerate(stamps)]
+    end = int((times + [duration for _, _, duration in shown]).max())
     # Checksums are an option of the encoder: where none is right there are none.
     checked = any(checks.values())
-    damaged = [index for index, right in checks.items() if checked and not right]
-    return _Packets(
-        np.array(sorted(stamps), dtype=np.int64), carried, len(times), frozenset(damaged), max(ends)
-    )
+    wrong = frozenset(index for index, right in checks.items() if checked and not right)
+    return _Packets(np.sort(times), carried, count, wrong, end)
 
 
 def _cut(container: Any, stream: Any, packets: _Packets, timing: Timing, path: str) -> str | None:
     """What shows that the end of a file is missing: its count of frames, its duration, or sizes."""
     last = int(packets.stamps[-1])
     # AVI counts the frames that were dropped, too.
-    held = last + timing.usual if "avi" in container.format.name else packets.count
+    held = last + timing.usual if "avi" in container.format.name else packets.total
     if stream.frames > held:
         return f"holds {held} of {stream.frames} frames"
     promised = promised_seconds(container, stream)
@@ -307,8 +291,7 @@ def _pixels_of(form: Any) -> tuple[str, int, str]:
     """FFmpeg's name of the pixels that frames of a format are converted to, channels and dtype."""
     components = form.components
     deep = any(part.bits > 8 for part in components)
-    alpha = any(part.is_alpha for part in components) and len(components) > 1
-    if alpha:
+    if len(components) > 1 and any(part.is_alpha for part in components):
         pix_fmt, channels = ("rgba64le" if deep else "rgba"), 4
     elif len(components) == 1 and not form.has_palette:
         pix_fmt, channels = ("gray16le" if deep else "gray"), 1
@@ -329,17 +312,17 @@ def _target(stream: Any, path: str) -> _Target:
     return _Target(path, pix_fmt, FrameFormat(context.height, context.width, channels, dtype))
 
 
+def _has_alpha(stream: Any) -> bool:
+    """Whether a stream of WebM has an alpha channel beside its pixels."""
+    tags = {key.lower(): value for key, value in stream.metadata.items()}
+    return bool(tags.get("alpha_mode", "0") != "0")
+
+
 def _alpha_decoder(stream: Any) -> str | None:
     """The decoder that reads the alpha channel of WebM, which FFmpeg's own leave out."""
     context = stream.codec_context
-    return _ALPHA_DECODERS.get(context.name) if _has_alpha(stream, "yuv420p") else None
-
-
-def _has_alpha(stream: Any, pix_fmt: str | None = None) -> bool:
-    """Whether a stream of WebM has an alpha channel beside its pixels, of that format if given."""
-    tags = {key.lower(): value for key, value in stream.metadata.items()}
-    found = tags.get("alpha_mode", "0") != "0"
-    return found and pix_fmt in (None, stream.codec_context.pix_fmt)
+    beside = _has_alpha(stream) and context.pix_fmt == "yuv420p"
+    return _ALPHA_DECODERS.get(context.name) if beside else None
 
 
 def _decoder(stream: Any, path: str) -> Any:
@@ -366,27 +349,20 @@ def _decoder(stream: Any, path: str) -> Any:
 def _notes(path: str, options: ReadOptions) -> tuple[str, ...]:
     """What a stream, and its first frame if it can be decoded, say of display that is not done."""
     with _opened(path, options) as (container, stream):
-        aspect, stereo = stream.sample_aspect_ratio, stream.metadata.get("stereo_mode", "mono")
-        hidden = _has_alpha(stream) and not _alpha_decoder(stream)
-        field_order = stream.codec_context.field_order
-        first = next(_decoded(container, stream, stream.codec_context), None)
+        context, aspect = stream.codec_context, stream.sample_aspect_ratio
+        stereo = stream.metadata.get("stereo_mode", "mono")
+        first = next(_decoded(container, stream, context), None)
         rotation = getattr(first, "rotation", 0)
-        interlaced = getattr(first, "interlaced_frame", False) or field_order > _PROGRESSIVE
+        interlaced = getattr(first, "interlaced_frame", False)
         transfer = _HDR_TRANSFERS.get(getattr(first, "color_trc", 0))
-    notes = {
-        f"rotation {rotation}": rotation,
-        f"pixel aspect {aspect and f'{aspect.numerator}:{aspect.denominator}'}": aspect
-        and aspect != 1,
-        "interlaced fields": interlaced,
-        f"{transfer} transfer": transfer,
-        f"stereo mode {stereo}": stereo != "mono",
-        "alpha channel": hidden,
-    }
+        notes = {
+            f"rotation {rotation}": rotation,
+            f"pixel aspect {aspect and f'{aspect.numerator}:{aspect.denominator}'}": (
+                aspect and aspect != 1
+            ),
+            "interlaced fields": interlaced or context.field_order > _PROGRESSIVE,
+            f"{transfer} transfer": transfer,
+            f"stereo mode {stereo}": stereo != "mono",
+            "alpha channel": _has_alpha(stream) and not _alpha_decoder(stream),
+        }
     return tuple(note for note, present in notes.items() if present)
-
-
-def _lost(path: str, index: int) -> SourceError:
-    return SourceError(
-        f"{path} (frame {index}) cannot be decoded; repair the file, or leave damaged frames out "
-        "by on_error='gap'"
-    )

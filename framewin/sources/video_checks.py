@@ -6,7 +6,6 @@ A recording that was cut lacks frames at its end, and the headers of many kinds 
 from __future__ import annotations
 
 import re
-import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -30,38 +29,34 @@ _ELEMENTS = frozenset(
     )
 )
 """The same of Matroska."""
-_Length = Callable[[bytes], int | None]
 _MOST_PARTS = 10**6
 _TIMED_FORMATS = frozenset({"matroska", "flv"})
 _MICROSECONDS = 10**6
 _SLICE_FOOTER = 8
 _ONES = 0xFFFFFFFF
 _BITS_TURNED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_Part = tuple[int | None, bool]
+"""The bytes of a part of a file, None where it does not say, and whether its name is known."""
 
 
 def promised_bytes(path: str) -> int:
     """Where the last part of a file should end; its size where it does not say.
 
-    What stands behind the end of a whole file is no part of it, whatever length it seems to claim.
+    What follows the end of a whole file is no part of it, whatever length it seems to claim.
     """
     size = Path(path).stat().st_size
+    position = 0
     with open(path, "rb") as file:
-        head = file.read(_HEAD_BYTES)
-        rule = _rule_by(head)
-        if rule is None:
-            return size
-        length, is_known = rule
-        position = 0
+        part_of = _parts_of(file.read(_HEAD_BYTES))
         for _ in range(_MOST_PARTS):
-            if position >= size:
-                return position
+            if part_of is None or position >= size:
+                break
             file.seek(position)
-            head = file.read(_HEAD_BYTES)
-            part = length(head)
-            if part is None or (position + part > size and not is_known(head)):
+            length, is_known = part_of(file.read(_HEAD_BYTES))
+            if length is None or (position + length > size and not is_known):
                 return size
-            position += part
-    return size
+            position += length
+    return max(position, size)
 
 
 def promised_seconds(container: Any, stream: Any) -> float:
@@ -92,51 +87,48 @@ def has_right_checksums(data: bytes) -> bool:
     return end == 0 < len(data)
 
 
-def _rule_by(head: bytes) -> tuple[_Length, Callable[[bytes], bool]] | None:
-    """What tells the length of a part from its first bytes, and whether its name is known."""
+def _parts_of(head: bytes) -> Callable[[bytes], _Part] | None:
+    """What reads the first bytes of a part, by those of the file."""
     if head.startswith(b"\x1aE\xdf\xa3"):
-        return _element, lambda data: data[: _number_bytes(data[:1])] in _ELEMENTS
+        return _element
     if head.startswith(b"RIFF"):
-        return _chunk, lambda data: True
+        return _chunk
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
-        return _box, lambda data: data[4:8] in _BOXES
+        return _box
     for place, length in _MPEG_TS_PACKETS.items():
         if head[place : place + 1] == b"G":
-            packet = partial(_packet, place, length)
-            return packet, lambda data: True
+            return partial(_packet, place, length)
     return None
 
 
-def _box(data: bytes) -> int | None:
-    """Of MP4 and QuickTime; None where it extends to the end of the file."""
-    if len(data) < 8:
-        return None
-    length = int.from_bytes(data[:4], "big")
+def _box(head: bytes) -> _Part:
+    """Of MP4 and QuickTime; one that does not say its length extends to the end of the file."""
+    length = int.from_bytes(head[:4], "big")
     if length == 1:
-        length = int.from_bytes(data[8:16], "big")
-    return length if length >= 8 else None
+        length = int.from_bytes(head[8:16], "big")
+    return length if length >= 8 <= len(head) else None, head[4:8] in _BOXES
 
 
-def _chunk(data: bytes) -> int | None:
+def _chunk(head: bytes) -> _Part:
     """Of AVI, whose recorder writes the length when it is done."""
-    if data[:4] != b"RIFF" or len(data) < 8:
-        return None
-    [length] = struct.unpack_from("<I", data, 4)
-    return length + 8 if length else None
+    length = int.from_bytes(head[4:8], "little")
+    said = head.startswith(b"RIFF") and length and len(head) >= 8
+    return length + 8 if said else None, True
 
 
-def _packet(place: int, length: int, head: bytes) -> int | None:
-    return length if head[place : place + 1] == b"G" else None
+def _packet(place: int, length: int, head: bytes) -> _Part:
+    return length if head[place : place + 1] == b"G" else None, True
 
 
-def _element(data: bytes) -> int | None:
+def _element(head: bytes) -> _Part:
     """Of Matroska and WebM; of one whose length is not known only its head, so its parts follow."""
-    name, length = _number_bytes(data[:1]), _number_bytes(data[_number_bytes(data[:1]) :])
-    if not name or name > 4 or not length or name + length > len(data):
-        return None
-    value = int.from_bytes(data[name : name + length], "big") & ((1 << 7 * length) - 1)
-    unknown = value == (1 << 7 * length) - 1
-    return name + length + (0 if unknown else value)
+    name = _number_bytes(head)
+    length = _number_bytes(head[name:])
+    if not 0 < name <= 4 or not length or name + length > len(head):
+        return None, False
+    unknown = (1 << 7 * length) - 1
+    value = int.from_bytes(head[name : name + length], "big") & unknown
+    return name + length + (0 if value == unknown else value), head[:name] in _ELEMENTS
 
 
 def _number_bytes(data: bytes) -> int:
