@@ -19,17 +19,15 @@ from framewin.sources.clips import Clip
 from framewin.sources.damage import no_damage, unreadable
 from framewin.sources.info import FileInfo
 from framewin.sources.listing import Skipped
-from framewin.stores.durable import tree_bytes
 
 _DIGEST_BYTES = 16
 
 
 @dataclass(slots=True)
 class GapAudit:
-    """Frames that are missing between two others of a clip."""
+    """Frames that are missing between two others of a clip, by number or time."""
 
     before: str
-    """Number, or time, of the frame before the gap."""
     after: str
     frames: int
     """How many are missing; 0 where the difference is not a number of whole steps."""
@@ -61,6 +59,13 @@ class ClipAudit:
     notes: dict[str, int] = field(default_factory=dict)
     """What is present in files but not applied -> files."""
     bytes_in: int = 0
+
+    def count(self, info: FileInfo) -> None:
+        """Count a file by what its header says."""
+        size = f"{info.frame_format.height}x{info.frame_format.width}"
+        counted = [(self.formats, info.kind), (self.sizes, size), (self.modes, info.mode)]
+        for counts, what in [*counted, *((self.notes, note) for note in info.notes)]:
+            counts[what] = counts.get(what, 0) + 1
 
 
 @dataclass(slots=True)
@@ -96,42 +101,49 @@ class Audit:
 
 def audit(plan: ConversionPlan, progress: Progress | None = None) -> Audit:
     """Read every file of a plan and say what it holds."""
-    clips = _clip_audits(plan)
+    table, bytes_out, done = plan.meta.clips, plan.needed_bytes, 0
+    clips = {clip.name: _clip_audit(clip, table.time_unit) for clip in plan.clips}
+    for gap in table.gaps():
+        found = audit_gap(gap, table.step, table.time_unit, plan.tolerance)
+        clips[gap.clip].gaps.append(found)
     problems: list[str] = []
     damaged = [entry.reason for entry in plan.damaged]
-    total = plan.meta.clips.num_frames
-    done = 0
-    for result, clip in zip(clips, plan.clips, strict=True):
-        seen: dict[bytes, list[str]] = {}
+    for clip in plan.clips:
+        result, seen = clips[clip.name], dict[bytes, list[str]]()
         for path in clip.files():
             try:
                 digest, info = _examined(plan, clip, path, result)
                 seen.setdefault(digest, []).append(path[len(str(clip.folder)) + 1 :])
-                _count(result, info)
-                _check(plan, clip, path, info)
+                result.count(info)
+                if info.is_clip and info.frames > 1 and not clip.in_order:
+                    raise FrameFormatError(
+                        f"{path} is a clip by itself in a place for single frames; leave it out by "
+                        "exclude="
+                    )
+                check_frame(plan, info, path)
             except SourceError as exc:
                 stop = no_damage(path, exc)
                 (damaged if stop is None else problems).append(str(stop or exc))
             done += len(clip.numbers) if clip.in_order else 1
             if progress is not None:
-                progress(done, total)
+                progress(done, table.num_frames)
         result.duplicates = [files for files in seen.values() if len(files) > 1]
     stops = plan.settings.on_error == "stop"
     return Audit(
         source=str(plan.source),
         dest=str(plan.dest),
-        frames=total,
+        frames=table.num_frames,
         frame_format=str(plan.meta.frame_format),
-        step=shown_step(plan.meta.clips.step, plan.meta.clips.time_unit),
-        time_unit=plan.meta.clips.time_unit,
-        bytes_in=sum(clip.bytes_in for clip in clips),
-        bytes_out=plan.needed_bytes,
-        clips=clips,
+        step=shown_step(table.step, table.time_unit),
+        time_unit=table.time_unit,
+        bytes_in=sum(clip.bytes_in for clip in clips.values()),
+        bytes_out=bytes_out,
+        clips=[*clips.values()],
         skipped=plan.skipped,
         problems=[*damaged, *problems] if stops else problems,
         damaged=[] if stops else damaged,
         settings=dict(plan.settings.as_json()),
-        hint=window_hint(plan.meta.clips),
+        hint=window_hint(table),
     )
 
 
@@ -198,65 +210,37 @@ def audit_gap(gap: Gap, step: int, time_unit: str | None, tolerance: int = 0) ->
     return GapAudit(before, after, steps - 1, missing)
 
 
-def _clip_audits(plan: ConversionPlan) -> list[ClipAudit]:
-    table = plan.meta.clips
-    results = {}
-    for name, clip in zip(table.names, plan.clips, strict=True):
-        results[name] = ClipAudit(
-            name,
-            first=clip.file_names[0],
-            last=clip.file_names[-1],
-            frames=len(clip.numbers),
-            first_number=shown_number(int(clip.numbers[0]), table.time_unit),
-            last_number=shown_number(int(clip.numbers[-1]), table.time_unit),
-        )
-    for gap in table.gaps():
-        results[gap.clip].gaps.append(audit_gap(gap, table.step, table.time_unit, plan.tolerance))
-    return list(results.values())
+def _clip_audit(clip: Clip, time_unit: str | None) -> ClipAudit:
+    first, last = (shown_number(int(clip.numbers[end]), time_unit) for end in (0, -1))
+    files = clip.file_names
+    return ClipAudit(clip.name, files[0], files[-1], len(clip.numbers), first, last)
 
 
 def _examined(
     plan: ConversionPlan, clip: Clip, path: str, result: ClipAudit
 ) -> tuple[bytes, FileInfo]:
-    """Digest and header of a file."""
+    """Digest and header of a file; the only file of a clip is read, and has no digest."""
     try:
         if clip.in_order:
-            result.bytes_in += tree_bytes(Path(path))
-            digest, info = _file_digest(path), clip.info
-        else:
-            data, _ = read_file(path)
-            result.bytes_in += len(data)
-            digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
-            decoder = frame_decoder(path, plan.settings.kind)
-            info = decoder.inspect(data, path, plan.settings.read_options)
-            if hasattr(decoder, "check"):
-                decoder.check(data, path)
+            result.bytes_in += _readable_bytes(path)
+            return b"", clip.info
+        data, _ = read_file(path)
+        result.bytes_in += len(data)
+        decoder = frame_decoder(path, plan.settings.kind)
+        info = decoder.inspect(data, path, plan.settings.read_options)
+        if hasattr(decoder, "check"):
+            decoder.check(data, path)
+        return blake2b(data, digest_size=_DIGEST_BYTES).digest(), info
     except OSError as exc:
         raise unreadable(path, exc) from exc
-    return digest, info
 
 
-def _check(plan: ConversionPlan, clip: Clip, path: str, info: FileInfo) -> None:
-    """Raise what would stop the conversion at this file."""
-    if info.is_clip and info.frames > 1 and not clip.in_order:
-        raise FrameFormatError(
-            f"{path} is a clip by itself in a place for single frames; leave it out by exclude="
-        )
-    check_frame(plan, info, path)
-
-
-def _file_digest(path: str) -> bytes:
-    digest = blake2b(digest_size=_DIGEST_BYTES)
-    files = sorted(p for p in Path(path).rglob("*") if p.is_file()) or [Path(path)]
+def _readable_bytes(path: str) -> int:
+    """Bytes of a file, or of all files of a folder, which are read to see that they can be."""
+    files = [part for part in Path(path).rglob("*") if part.is_file()] or [Path(path)]
+    found = 0
     for part in files:
         with part.open("rb") as file:
             while piece := file.read(LARGE_READ_BYTES):
-                digest.update(piece)
-    return digest.digest()
-
-
-def _count(result: ClipAudit, info: FileInfo) -> None:
-    size = f"{info.frame_format.height}x{info.frame_format.width}"
-    counted = [(result.formats, info.kind), (result.sizes, size), (result.modes, info.mode)]
-    for counts, what in [*counted, *((result.notes, note) for note in info.notes)]:
-        counts[what] = counts.get(what, 0) + 1
+                found += len(piece)
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from framewin.conversion.source import OpenSource, check_first_formats, open_sou
 from framewin.errors import SourceError, StoreError
 from framewin.remote import refuse_url
 from framewin.sources.clips import Clip
-from framewin.sources.damage import Damaged
 from framewin.stores import durable, format_module
 from framewin.stores.codecs import Layout
 
@@ -39,19 +38,26 @@ class ConversionPlan(OpenSource):
     dest: Path
     target: Target
     """How the store shall be."""
-    format: Any
-    """The module that writes it."""
-    needed_bytes: int
-    """Disk space that the store takes at most."""
+
+    @property
+    def format(self) -> Any:
+        """The module that writes it."""
+        return format_module(self.dest, self.target.format)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Disk space that the store takes at most."""
+        name_bytes = 0
+        for clip in self.clips:
+            files = clip.names_of_frames()
+            name_bytes += len(clip.name) * len(files) + sum(map(len, files))
+        needed: int = self.format.estimate_bytes(self.meta, self.target.layout, name_bytes)
+        # Attributes are written several times over.
+        return needed + 4 * len(str(self.meta.conversion))
 
     def relative_files(self) -> list[tuple[str, Sequence[str]]]:
         """Per clip, its folder below the source ("" for the source itself) and its file names."""
         return [(clip.relative, clip.names_of_frames()) for clip in self.clips]
-
-    def without(self, damaged: Mapping[int, Damaged]) -> ConversionPlan:
-        """See `OpenSource`."""
-        fewer = OpenSource.without(self, damaged)
-        return replace(fewer, needed_bytes=_needed_bytes(fewer, self.format, self.target.layout))
 
 
 def plan_conversion(
@@ -102,51 +108,34 @@ def draft_conversion(
     """
     target = target or Target()
     # Before the source is listed, which may take minutes.
-    module = _check_dest(Path(source), dest, target.format, dry=lenient)
+    _check_dest(Path(source), dest, target.format, dry=lenient)
     opened = open_source(source, settings, nodata=target.nodata, lenient=lenient)
-    return plan_store(opened, Path(dest), module, target)
+    return plan_store(opened, Path(dest), target)
 
 
-def plan_store(opened: OpenSource, dest: Path, module: Any, target: Target) -> ConversionPlan:
+def plan_store(opened: OpenSource, dest: Path, target: Target) -> ConversionPlan:
     """The plan to write an opened source to a store.
 
     Raises:
         SourceError: A name that is not UTF-8.
-        ValueError: A no-data value that no pixel can have.
     """
     for clip in opened.clips:
         _check_names(clip)
-    return ConversionPlan(
-        **{each.name: getattr(opened, each.name) for each in fields(OpenSource)},
-        dest=dest,
-        target=replace(target, nodata=opened.meta.nodata),
-        format=module,
-        needed_bytes=_needed_bytes(opened, module, target.layout),
-    )
+    kept = {each.name: getattr(opened, each.name) for each in fields(OpenSource)}
+    return ConversionPlan(**kept, dest=dest, target=replace(target, nodata=opened.meta.nodata))
 
 
-def _needed_bytes(opened: OpenSource, module: Any, layout: Layout) -> int:
-    name_bytes = 0
-    for clip in opened.clips:
-        files = clip.names_of_frames()
-        name_bytes += len(clip.name) * len(files) + sum(map(len, files))
-    needed: int = module.estimate_bytes(opened.meta, layout, name_bytes)
-    # Attributes are written several times over.
-    return needed + 4 * len(str(opened.meta.conversion))
-
-
-def _check_dest(source: Path, dest: str | Path, format: str | None, *, dry: bool) -> Any:
-    """Refuse a place that a store cannot be written to; returns the module that writes it."""
+def _check_dest(source: Path, dest: str | Path, format: str | None, *, dry: bool) -> None:
+    """Refuse a place that a store cannot be written to."""
     refuse_url(dest, "framewin convert writes to this machine; convert to a path, then upload it")
     dest = Path(dest)
-    module = format_module(dest, format)
+    format_module(dest, format)
     durable.check_new(dest, dry=dry)
     real_source, real_dest = source.resolve(), dest.resolve()
     if real_dest.is_relative_to(real_source):
         raise StoreError(f"{dest} lies inside the source {source}; choose a place outside it")
     if real_source.is_relative_to(real_dest):
         raise StoreError(f"the source {source} lies inside {dest}; choose another place")
-    return module
 
 
 def _check_names(clip: Clip) -> None:

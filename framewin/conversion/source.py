@@ -69,21 +69,13 @@ class OpenSource:
         for clip, first, last in self.pieces(begin, end):
             yield from self.clips[clip].paths(first, last)
 
-    def part(self, begin: int, end: int) -> OpenSource:
+    def part(self, begin: int, end: int) -> Self:
         """Rows [begin, end) as a source that can be read, and pickled: it holds nothing else."""
         clips = [self.clips[i].part(first, last) for i, first, last in self.pieces(begin, end)]
-        table = _table(clips, self.meta.clips.step, self.meta.clips.time_unit, 0)
-        return OpenSource(
-            source=self.source,
-            settings=self.settings,
-            clips=clips,
-            skipped={},
-            damaged=[],
-            meta=StoreMeta(self.meta.frame_format, table, nodata=self.meta.nodata),
-            tolerance=self.tolerance,
-            first=self.first,
-            nodata_in_files=self.nodata_in_files,
-        )
+        part = replace(self, clips=clips, skipped={}, damaged=[], recorded={})
+        meta, whole = self.meta, self.meta.clips
+        table = part._table(whole.step, whole.time_unit)
+        return replace(part, meta=StoreMeta(meta.frame_format, table, nodata=meta.nodata))
 
     def without(self, damaged: Mapping[int, Damaged]) -> Self:
         """The source that leaves out some more rows; the step stays.
@@ -91,22 +83,20 @@ class OpenSource:
         Raises:
             SourceError: Nothing is left.
         """
-        table = self.meta.clips
-        rows = np.array(sorted(damaged), dtype=np.int64)
+        table, rows = self.meta.clips, np.array(sorted(damaged), dtype=np.int64)
         owners = table.clips_of(rows)
         kept = [
             clip.without((rows[owners == index] - table.clip_starts[index]).tolist())
             for index, clip in enumerate(self.clips)
         ]
-        clips = [clip for clip in kept if len(clip.numbers)]
         gone = [*self.damaged, *(damaged[row] for row in rows.tolist())]
-        _check_any(self.source, clips, gone)
-        fewer = replace(self, clips=clips, damaged=gone)
-        return replace(fewer, meta=fewer._meta(table.step, table.time_unit, self.meta.nodata))
+        fewer = replace(self, clips=[c for c in kept if len(c.numbers)], damaged=gone)
+        _check_any(self.source, fewer.clips, gone)
+        return fewer.with_meta(table.step, table.time_unit, self.meta.nodata)
 
-    def _meta(self, step: int | None, time_unit: str | None, nodata: float | None) -> StoreMeta:
-        table = _table(self.clips, step, time_unit, self.tolerance)
-        stated = self.settings.step
+    def with_meta(self, step: int | None, time_unit: str | None, nodata: float | None) -> Self:
+        """With the meta that follows from the rest."""
+        table, stated = self._table(step, time_unit), self.settings.step
         alone = len(table.segment_starts) == table.num_frames > len(table.names)
         if stated is not None and alone:
             raise SourceError(
@@ -118,7 +108,17 @@ class OpenSource:
         damaged = [{**asdict(d), "file": d.file.removeprefix(root)} for d in self.damaged]
         conversion = {**self.settings.as_json(), **self.recorded, "damaged": damaged}
         form = _stored_format(self.settings, self.clips[0].info, self.clips[0].path)
-        return StoreMeta(form, table, nodata=nodata, conversion=conversion)
+        meta = StoreMeta(form, table, nodata=nodata, conversion=conversion)
+        return replace(self, meta=meta)
+
+    def _table(self, step: int | None, time_unit: str | None) -> ClipTable:
+        return ClipTable.from_frame_numbers(
+            [clip.name for clip in self.clips],
+            [clip.numbers for clip in self.clips],
+            step=step,
+            time_unit=time_unit,
+            tolerance=self.tolerance,
+        )
 
 
 def open_source(
@@ -184,7 +184,7 @@ def open_source(
         nodata_in_files=nodata_in_files,
         recorded=_recorded(settings, clips, listing.places),
     )
-    opened = replace(opened, meta=opened._meta(step, time_unit, nodata))
+    opened = opened.with_meta(step, time_unit, nodata)
     for clip in clips:
         _stored_format(settings, clip.info, clip.path)
         check_meaning(opened, clip.info, clip.path)
@@ -291,16 +291,6 @@ def _check_any(source: Path, clips: list[Clip], damaged: list[Damaged]) -> None:
             f"{source} has no frame that can be converted; the first of {len(damaged)}: "
             f"{damaged[0].reason}"
         )
-
-
-def _table(clips: list[Clip], step: int | None, time_unit: str | None, tolerance: int) -> ClipTable:
-    return ClipTable.from_frame_numbers(
-        [clip.name for clip in clips],
-        [clip.numbers for clip in clips],
-        step=step,
-        time_unit=time_unit,
-        tolerance=tolerance,
-    )
 
 
 def _stored_format(settings: ConvertSettings, info: FileInfo, path: str) -> FrameFormat:

@@ -75,19 +75,19 @@ class ListRule:
         """A test of paths below the source; None where all are chosen."""
         if not self.include and not self.exclude:
             return None
-        include, exclude = _any_glob(self.include), _any_glob(self.exclude)
+        include, exclude = _globs(self.include or ("*",)), _globs(self.exclude)
 
         def chosen(path: str) -> bool:
             path = normalize("NFC", path)
-            return (include is None or bool(include(path))) and not (exclude and exclude(path))
+            return bool(include.match(path)) and not exclude.match(path)
 
         return chosen
 
 
-def _any_glob(globs: Sequence[str]) -> Callable[[str], object] | None:
+def _globs(globs: Sequence[str]) -> re.Pattern[str]:
     # Names typed and names of files need not be composed alike.
-    composed = (translate(normalize("NFC", glob)) for glob in globs)
-    return re.compile("|".join(composed)).match if globs else None
+    either = "|".join(translate(normalize("NFC", glob)) for glob in globs)
+    return re.compile(either or "(?!)")
 
 
 @dataclass(frozen=True, slots=True)
