@@ -78,7 +78,7 @@ class Scaling:
         pixels += np.array(self.offset)
         if np.dtype(self.stored).kind != "f":
             limits = np.iinfo(self.stored)
-            whole = np.floor(np.nan_to_num(pixels, nan=0.0) + 0.5)
+            whole = np.floor(np.nan_to_num(pixels) + 0.5)
             pixels = np.clip(whole, limits.min, limits.max)
         stored: np.ndarray = pixels.astype(self.stored)
         return stored

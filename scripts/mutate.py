@@ -27,6 +27,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -34,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Module -> the test files that are about it, the fastest first.
 TESTS = {
     "windows/spec": "windows/test_spec windows/test_lanes windows/test_splits windows/test_choose",
-    "windows/order": "windows/test_order windows/test_schedule windows/test_blocks",
+    "windows/order": "windows/test_schedule windows/test_order windows/test_blocks",
     "windows/blocks": "windows/test_blocks",
     "windows/splits": "windows/test_splits test_split_files",
     "windows/choose": "windows/test_choose",
@@ -49,7 +50,25 @@ TESTS = {
     "scaling": "test_scaling windows/test_statistics",
     "adapters/batches": "adapters/test_batches test_augment windows/test_lanes",
 }
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 300
+# A failure is a failure, however long its example; TensorFlow takes longer to start than most
+# tests to run.
+PLUGIN = """
+import os, sys
+import hypothesis
+
+if os.environ["MUTATE_QUICK"]:
+    sys.modules.update(dict.fromkeys(("tensorflow", "torch", "grain")))
+
+def pytest_configure():
+    fast = ("explicit", "reuse", "generate")
+    phases = [phase for phase in hypothesis.Phase if phase.name in fast]
+    hypothesis.settings.register_profile("mutate", deadline=None, phases=phases)
+    hypothesis.settings.load_profile("mutate")
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: "tf" in getattr(item, "fixturenames", ()))
+"""
 
 COMPARISONS: dict[type, tuple[type, ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -154,28 +173,40 @@ class Mutant:
     line: int
     before: str
     after: str
-    code: str
 
     @property
     def name(self) -> str:
         """What --only takes."""
         return f"{self.module}:{self.line}:{self.place}:{self.choice}"
 
+    def code(self) -> str:
+        """The module with this change."""
+        tree = ast.parse(source(self.module))
+        parent, field, index = next(islice(targets(tree), self.place, None))
+        put(parent, field, index, [*replacements(at(parent, field, index))][self.choice])
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def source(module: str) -> str:
+    """The text of a module."""
+    return (ROOT / "framewin" / f"{module}.py").read_text()
+
 
 def mutants(module: str) -> list[Mutant]:
     """All changes of a module, in the order of its places."""
-    tree = ast.parse((ROOT / "framewin" / f"{module}.py").read_text())
     found = []
-    for place, (parent, field, index) in enumerate(targets(tree)):
-        owner = getattr(parent, field)
-        node = owner if index is None else owner[index]
+    for place, target in enumerate(targets(ast.parse(source(module)))):
+        node = at(*target)
         for choice, other in enumerate(replacements(node)):
-            put(parent, field, index, other)
-            code = ast.unparse(ast.fix_missing_locations(tree))
-            put(parent, field, index, node)
             line, before, after = getattr(node, "lineno", 0), brief(node), brief(other)
-            found.append(Mutant(module, place, choice, line, before, after, code))
+            found.append(Mutant(module, place, choice, line, before, after))
     return found
+
+
+def at(parent: ast.AST, field: str, index: int | None) -> ast.AST:
+    """The node at a place."""
+    owner = getattr(parent, field)
+    return owner if index is None else owner[index]
 
 
 def put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
@@ -192,7 +223,7 @@ def brief(node: ast.AST) -> str:
 
 
 def copy_tree(folder: Path) -> None:
-    """What the tests need, with bytecode of its own."""
+    """What the tests need."""
     names = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout.split("\0")
@@ -200,16 +231,23 @@ def copy_tree(folder: Path) -> None:
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, place)
+    (folder / "mutate_plugin.py").write_text(PLUGIN)
 
 
-def run_tests(folder: Path, module: str) -> bool:
-    """Whether the tests of a module pass in a copy; a test that hangs has noticed the change."""
+def run_tests(folder: Path, module: str, *, quick: bool, mutated: bool = True) -> bool:
+    """Whether the tests of a module pass in a copy; a test that hangs has noticed the change.
+
+    The run without a change leaves bytecode, which those with one do not touch.
+    """
     files = [f"tests/{name}.py" for name in TESTS[module].split()]
     command = [ROOT / ".venv/bin/python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += ["-p", "mutate_plugin"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1" * mutated,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "MUTATE_QUICK": "1" * quick,
         "OMP_NUM_THREADS": "1",
         "FRAMEWIN_REAL_DATA": str(
             Path(os.environ.get("FRAMEWIN_REAL_DATA", ROOT.parent / "shared" / "data"))
@@ -228,14 +266,14 @@ def run_tests(folder: Path, module: str) -> bool:
     return done.returncode == 0
 
 
-def survives(mutant: Mutant, folders: SimpleQueue[Path]) -> bool:
+def survives(mutant: Mutant, folders: SimpleQueue[Path], *, quick: bool) -> bool:
     """Whether no test notices a change."""
     folder = folders.get()
     path = folder / "framewin" / f"{mutant.module}.py"
     original = path.read_text()
     try:
-        path.write_text(mutant.code)
-        return run_tests(folder, mutant.module)
+        path.write_text(mutant.code())
+        return run_tests(folder, mutant.module, quick=quick)
     finally:
         path.write_text(original)
         folders.put(folder)
@@ -264,21 +302,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--workers", type=int, default=2, help="changes at a time")
     parser.add_argument("--limit", type=float, default=10, help="per cent that may survive")
+    parser.add_argument(
+        "--quick", action="store_true", help="skip what needs TensorFlow, torch or grain"
+    )
     parser.add_argument("--only", action="append", metavar="NAME", help="a change by its name")
     args = parser.parse_args()
     picked = chosen(args)
     folders: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="mutate-") as scratch:
-        for number in range(args.workers):
-            copy_tree(Path(scratch, str(number)))
-            folders.put(Path(scratch, str(number)))
+        first, *others = (Path(scratch, str(number)) for number in range(args.workers))
+        copy_tree(first)
         for module in sorted({m.module for m in picked}):
-            if not run_tests(Path(scratch, "0"), module):
+            if not run_tests(first, module, quick=args.quick, mutated=False):
                 print(f"the tests of {module} fail without any change", file=sys.stderr)
                 return 2
+        for folder in (first, *others):
+            if folder != first:
+                shutil.copytree(first, folder)
+            folders.put(folder)
         alive: dict[str, list[int]] = {m.module: [0, 0] for m in picked}
         with ThreadPoolExecutor(args.workers) as pool:
-            results = pool.map(lambda mutant: (mutant, survives(mutant, folders)), picked)
+            results = pool.map(lambda m: (m, survives(m, folders, quick=args.quick)), picked)
             for done, (mutant, survived) in enumerate(results, 1):
                 counts = alive[mutant.module]
                 counts[0] += survived

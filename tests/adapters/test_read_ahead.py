@@ -243,7 +243,7 @@ def test_large_windows_are_asked_for_in_pieces(
     assert found[0][0] == 128 + 2 * 3_000_000
     assert found[-1][1] == 128 + 7 * 3_000_000
     assert [end for _, end in found[:-1]] == [begin for begin, _ in found[1:]]
-    assert max(end - begin for begin, end in found) == readahead or 2**17
+    assert max(end - begin for begin, end in found) == (readahead or 2**17)
     assert len(found) == -(-15_000_000 // (readahead or 2**17))
 
 
