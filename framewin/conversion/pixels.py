@@ -39,9 +39,12 @@ class PixelRule:
     @property
     def changes_nothing(self) -> bool:
         """Whether frames are stored as they are decoded."""
+        return self._keeps_colours and self.settings.crop is None and self.settings.size is None
+
+    @property
+    def _keeps_colours(self) -> bool:
         chosen = self.settings
-        colours = chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None
-        return not colours and chosen.crop is None and chosen.size is None
+        return chosen.mode == "keep" and not chosen.drop_alpha and chosen.background is None
 
     def result_format(self, form: FrameFormat, path: str, alpha: str = "straight") -> FrameFormat:
         """What a frame of this format becomes; `alpha` is that of its `FileInfo`.
@@ -55,8 +58,7 @@ class PixelRule:
                 f"{path} has {form.height}x{form.width} pixels, too few for crop= of "
                 f"rows {top}:{bottom} and columns {left}:{right}; crop less"
             )
-        are_bands = alpha == "bands" or form.channels > _RGBA
-        channels = self._kept(form, path) if are_bands else self._channels(form, path)
+        channels = self._channels(form, path, alpha)
         height, width = self.settings.size or (bottom - top, right - left)
         return FrameFormat(height, width, channels, form.dtype)
 
@@ -76,7 +78,15 @@ class PixelRule:
             frame = _fitted(frame, chosen.size, chosen.fit, nearest=chosen.palette == "index")
         out[:] = frame
 
-    def _channels(self, form: FrameFormat, path: str) -> int:
+    def _channels(self, form: FrameFormat, path: str, alpha: str) -> int:
+        if alpha == "bands" or form.channels > _RGBA:
+            if self._keeps_colours:
+                return form.channels
+            what = "channels" if form.channels > _RGBA else "channels of data that is not alpha"
+            raise FrameFormatError(
+                f"{path} has {form.channels} {what}; mode=, drop_alpha= and background= are for "
+                "gray, RGB and alpha; leave them out, or save the colours alone"
+            )
         mode, background = self.settings.mode, self.settings.background
         has_alpha = form.channels in (_GRAY_ALPHA, _RGBA)
         if has_alpha and background is not None and form.dtype in _NOT_BLENDED:
@@ -87,19 +97,9 @@ class PixelRule:
             raise FrameFormatError(
                 f"{path} is gray, the background {background} is not; try mode='rgb'"
             )
-        alpha = has_alpha and not self.settings.drop_alpha and background is None
         gray = form.channels in (_GRAY, _GRAY_ALPHA) if mode == "keep" else mode == "gray"
-        return (_GRAY if gray else _RGB) + alpha
-
-    def _kept(self, form: FrameFormat, path: str) -> int:
-        chosen = self.settings
-        if chosen.mode != "keep" or chosen.drop_alpha or chosen.background is not None:
-            what = "channels" if form.channels > _RGBA else "channels of data that is not alpha"
-            raise FrameFormatError(
-                f"{path} has {form.channels} {what}; mode=, drop_alpha= and background= are for "
-                "gray, RGB and alpha; leave them out, or save the colours alone"
-            )
-        return form.channels
+        keeps_alpha = has_alpha and not self.settings.drop_alpha and background is None
+        return (_GRAY if gray else _RGB) + keeps_alpha
 
     def _without_alpha(self, frame: np.ndarray, path: str, *, premultiplied: bool) -> np.ndarray:
         colours, alpha = frame[..., :-1], frame[..., -1:]
@@ -218,8 +218,6 @@ def _taps(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
         middles = np.clip((np.arange(after) + 0.5) * before / after - 0.5, 0, before - 1)
         shares = np.maximum(1 - abs(middles[:, np.newaxis] - np.arange(before)), 0)
     counts = np.count_nonzero(shares, axis=1)
-    first = (shares > 0).argmax(axis=1)
     taps = np.arange(counts.max())[:, np.newaxis]
-    places = np.minimum(first + taps, first + counts - 1)
-    weights = np.where(taps < counts, shares[np.arange(after), places], 0)
-    return places, weights
+    places = (shares > 0).argmax(axis=1) + np.minimum(taps, counts - 1)
+    return places, np.where(taps < counts, shares[np.arange(after), places], 0)

@@ -13,6 +13,7 @@ import numpy as np
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
+from framewin.sources.damage import broken
 from framewin.sources.info import FileInfo, ReadOptions
 from framewin.sources.png_pixels import Head, Parts, check_checksum, chunks, decode_parts, read_head
 from framewin.sources.timing import with_delays
@@ -53,17 +54,7 @@ def is_animated(data: bytes) -> bool:
 
 
 def inspect(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> FileInfo:
-    """What `read` gives, once the whole structure has been checked.
-
-    Args:
-        data: The file.
-        still: What it would be as a single picture.
-        path: Named in errors.
-        options: `palette` counts.
-
-    Raises:
-        SourceError: Not an animation, a palette that is to stay indices, or any damage.
-    """
+    """What `read` gives, once the whole structure is checked; `still` is of a single picture."""
     frames = _animation(data, path).frames
     if options.palette == "index":
         raise SourceError(
@@ -82,11 +73,7 @@ def inspect(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> Fi
 
 
 def read(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> Iterator[np.ndarray]:
-    """Each frame as a viewer shows it, (H, W, C).
-
-    Raises:
-        SourceError: A frame is damaged; later ones may need it, so none of them is given.
-    """
+    """Each frame as a viewer shows it, (H, W, C); none after a damaged one, which they may need."""
     form = inspect(data, still, path, options).frame_format
     canvas = np.zeros(form.shape, form.dtype)
     animation = _animation(data, path)
@@ -188,4 +175,4 @@ def _lay(canvas: np.ndarray, pixels: np.ndarray, blend: int) -> None:
 
 
 def _damaged(path: str, reason: str) -> SourceError:
-    return SourceError(f"{path} is a damaged animation: {reason}; repair or remove it")
+    return broken(f"{path} is a damaged animation: {reason}")

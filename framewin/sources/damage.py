@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,8 +35,18 @@ class Damaged:
     reason: str
 
 
+def broken(problem: str) -> SourceError:
+    """The error for a file whose content is wrong."""
+    return SourceError(f"{problem}; repair or remove it")
+
+
+def cut_short(problem: str) -> SourceError:
+    """The error for a file of which a part is missing."""
+    return SourceError(f"{problem}; copy it again or remove it")
+
+
 @contextmanager
-def as_damage(problem: str, advice: str = "repair or remove it") -> Iterator[None]:
+def as_damage(problem: str, error: Callable[[str], SourceError] = broken) -> Iterator[None]:
     """Make one line of SourceError of what a decoder raises, which is nearly anything."""
     try:
         yield
@@ -45,7 +55,7 @@ def as_damage(problem: str, advice: str = "repair or remove it") -> Iterator[Non
     except Exception as exc:
         lines = str(getattr(exc, "strerror", None) or exc).splitlines()
         reason = lines[0] if lines else type(exc).__name__
-        raise SourceError(f"{problem} ({reason}); {advice}") from exc
+        raise error(f"{problem} ({reason})") from exc
 
 
 def reason_for_gap(path: str, exc: SourceError | OSError, *, gaps: bool) -> str:

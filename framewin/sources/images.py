@@ -18,7 +18,7 @@ import numpy as np
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FrameFormat
 from framewin.sources import kind_suffix
-from framewin.sources.damage import as_damage
+from framewin.sources.damage import as_damage, broken, cut_short
 from framewin.sources.info import (
     FileInfo,
     ReadOptions,
@@ -57,11 +57,7 @@ def header(file: BinaryIO) -> bytes:
 
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
-    """What the file holds, from its header.
-
-    Raises:
-        SourceError: Not of the kind its suffix says, too large, or in a mode that is not stored.
-    """
+    """What the file holds, from its header."""
     kind, _ = _KINDS[kind_suffix(path, options.kind)]
     check_kind(data, path, kind)
     if kind == "GIF":
@@ -95,11 +91,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Decode a file of a single frame into `out`, (H, W, C).
-
-    Raises:
-        SourceError: The file is damaged.
-    """
+    """Decode a file of a single frame into `out`, (H, W, C)."""
     image = _open(data, path, options)
     if getattr(image, "n_frames", 1) > 1:
         raise FrameFormatError(
@@ -123,7 +115,7 @@ def _check_end(data: bytes, pixels: np.ndarray, path: str, options: ReadOptions)
     with as_damage(f"{path} cannot be decoded"):
         again = np.asarray(longer).reshape(pixels.shape)
     if not np.array_equal(again, pixels):
-        raise SourceError(f"{path} ends before its pixels do; copy it again or remove it")
+        raise cut_short(f"{path} ends before its pixels do")
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
@@ -132,11 +124,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
 
 
 def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
-    """The frames of a GIF or WebP file, each as a viewer would show it.
-
-    Raises:
-        SourceError: A frame is damaged; later ones may need it, so none of them is given.
-    """
+    """Each frame as a viewer shows it, (H, W, C); none after a damaged one, which they may need."""
     data = Path(path).read_bytes()
     info = inspect(data, path, options)
     form = info.frame_format
@@ -152,9 +140,9 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
             image.seek(index)
             frame = np.asarray(image.convert("RGBA"))
         if frame.shape[:2] != form.shape[:2]:
-            raise SourceError(f"{label} has the shape {frame.shape}; repair or remove it")
+            raise broken(f"{label} has the shape {frame.shape}")
         if form.channels == 3 and frame[..., 3].min() < 255:
-            raise SourceError(f"{label} is transparent against its header; repair or remove it")
+            raise broken(f"{label} is transparent against its header")
         yield frame[..., : form.channels]
 
 
@@ -176,9 +164,8 @@ def _pixels(image: Any, channels: int, path: str, options: ReadOptions) -> np.nd
         colours = len(image.palette.palette) // len(image.palette.mode)
         largest = int(np.asarray(image).max())
         if largest >= colours:
-            raise SourceError(
-                f"{path} has the palette index {largest} in a palette of {colours} colours; "
-                "repair or remove it"
+            raise broken(
+                f"{path} has the palette index {largest} in a palette of {colours} colours"
             )
     # Pillow calls a GIF gray where its palette is.
     if options.palette != "index" and (image.mode == "P" or image.format == "GIF"):
@@ -207,7 +194,7 @@ def _bmp_bits(data: bytes) -> int:
 
 def _check_webp(data: bytes, path: str, options: ReadOptions) -> None:
     if int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+        raise cut_short(f"{path} is cut short at {len(data)} bytes")
     if data[12:16] == _WEBP_CANVAS and len(data) >= _WEBP_CANVAS_END:
         # Pillow takes memory for the canvas when it opens the file.
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
@@ -240,7 +227,7 @@ class _Gif(NamedTuple):
 def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     """Of the blocks alone, for Pillow paints frames to count them."""
     if len(data) < _GIF_HEADER_BYTES:
-        raise SourceError(f"{path} ends inside its GIF header; copy it again or remove it")
+        raise cut_short(f"{path} ends inside its GIF header")
     width, height = struct.unpack_from("<HH", data, 6)
     check_pixels(height, width, path, options)
     gif = _scan_gif(data, path, width, height)
@@ -274,22 +261,20 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> _Gif:
         elif block[0] == _GIF_IMAGE and len(block) == _GIF_BLOCK_BYTES:
             left, top, columns, rows = struct.unpack_from("<HHHH", block, 1)
             if left + columns > width or top + rows > height or min(columns, rows) < 1:
-                raise SourceError(
-                    f"{path} (frame {len(delays)}) covers {rows}x{columns} at {top},{left} of "
-                    f"{height}x{width}; repair or remove it"
-                )
+                place = f"{rows}x{columns} at {top},{left} of {height}x{width}"
+                raise broken(f"{path} (frame {len(delays)}) covers {place}")
             if not delays:
                 covered = (columns, rows) == (width, height)
             delays.append(delay)
             delay = 0
             position += _GIF_BLOCK_BYTES + _colour_table_bytes(block[9]) + 1
         else:
-            raise SourceError(f"{path} is damaged at byte {position}; repair or remove it")
+            raise broken(f"{path} is damaged at byte {position}")
         while position < len(data) and data[position]:
             position += data[position] + 1
         position += 1
     if position > len(data):
-        raise SourceError(f"{path} is cut short at {len(data)} bytes; copy it again or remove it")
+        raise cut_short(f"{path} is cut short at {len(data)} bytes")
     return _Gif(delays, transparent, covered)
 
 

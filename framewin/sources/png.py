@@ -58,16 +58,7 @@ def header(file: BinaryIO) -> bytes:
 
 
 def inspect(data: bytes, path: str, options: ReadOptions | None = None) -> FileInfo:
-    """What `decode` gives, from the chunks before the pixels.
-
-    Args:
-        data: The file's bytes, at least up to its first IDAT chunk.
-        path: Named in errors.
-        options: `palette` and `max_pixels` count.
-
-    Raises:
-        SourceError: Not a PNG file, or a header that the standard does not allow.
-    """
+    """What `decode` gives, from the chunks up to the first of pixels."""
     start, last_options, info, _ = _kept.last
     if info is not None and options is last_options and _begins(data, start):
         return info
@@ -93,11 +84,9 @@ def _begins(data: bytes, start: bytes) -> bool:
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None = None) -> None:
-    """Decode a PNG file into `out`, (H, W, C) of the format that `inspect` gave.
+    """Decode a file into `out`, (H, W, C) of the format that `inspect` gave.
 
-    Raises:
-        SourceError: The file is damaged. Checksums are verified; a missing IEND chunk after
-            complete pixels is not damage.
+    Checksums are verified; a missing IEND chunk after complete pixels is not damage.
     """
     start, _, _, head = _kept.last
     if head is None or not _begins(data, start):

@@ -19,6 +19,7 @@ import imagecodecs
 import numpy as np
 
 from framewin.errors import FrameFormatError, SourceError
+from framewin.sources.damage import broken, cut_short
 from framewin.sources.info import check_kind
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -29,7 +30,7 @@ PIECE_BYTES = 2**16
 """Of what is inflated to be thrown away."""
 
 _IHDR = struct.Struct(">4sIIBBBBB")
-_IHDR_END = 33
+_IHDR_START, _IHDR_END = 16, 33
 _CHUNK = struct.Struct(">I4s")
 _IEND = b"\0\0\0\0IEND\xaeB`\x82"
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -106,14 +107,10 @@ def check_checksum(data: bytes, start: int, end: int, path: str) -> None:
 
 
 def read_head(data: bytes, path: str) -> Head:
-    """The image header, checked.
-
-    Raises:
-        SourceError: Not a PNG file, or a header that is damaged or not allowed.
-    """
+    """The image header; SourceError where it is damaged, not allowed, or of another kind."""
     check_kind(data, path, "PNG")
     if len(data) < _IHDR_END:
-        raise SourceError(f"{path} ends inside its PNG header; copy it again or remove it")
+        raise cut_short(f"{path} ends inside its PNG header")
     name, *values = _IHDR.unpack_from(data, len(SIGNATURE) + 4)
     if name == b"CgBI":
         raise SourceError(
@@ -123,12 +120,10 @@ def read_head(data: bytes, path: str) -> Head:
     width, height, depth, colour, compression, filters, interlaced = values
     allowed = min(width, height) > 0 and depth in _DEPTHS.get(colour, ())
     if name != b"IHDR" or not allowed or (compression, filters) != (0, 0) or interlaced > 1:
-        raise SourceError(
-            f"{path} has a PNG header that the standard does not allow "
-            f"({width}x{height}, colour type {colour}, {depth} bits); repair or remove it"
-        )
+        claimed = f"{width}x{height}, colour type {colour}, {depth} bits"
+        raise broken(f"{path} has a PNG header that the standard does not allow ({claimed})")
     if zlib.crc32(data[12:29]).to_bytes(4, "big") != data[29:_IHDR_END]:
-        raise SourceError(f"{path} has a PNG header with a wrong checksum; repair or remove it")
+        raise broken(f"{path} has a PNG header with a wrong checksum")
     if max(width, height) > _LONGEST_SIDE:
         raise SourceError(
             f"{path} is {height}x{width}; expected at most {_LONGEST_SIDE:,} pixels on a side, "
@@ -138,12 +133,7 @@ def read_head(data: bytes, path: str) -> Head:
 
 
 def read_parts(data: bytes, path: str) -> Parts:
-    """What the pixels of a single picture are made of.
-
-    Raises:
-        SourceError: A chunk is cut short, the checksum of one that the pixels need is wrong, or
-            a text is made to fill memory.
-    """
+    """What the pixels of a single picture are made of, all that they need checked."""
     compressed: list[memoryview] = []
     found: dict[bytes, bytes] = {}
     previous = name = b"IHDR"
@@ -158,7 +148,7 @@ def read_parts(data: bytes, path: str) -> Parts:
             )
         if name == b"IDAT" or name[0] & _ANCILLARY == 0 or not name.isalpha() or name == b"tRNS":
             check_checksum(data, start, end, path)
-            if name not in _KNOWN_CHUNKS or (name == b"IHDR" and end != _IHDR_END):
+            if name not in _KNOWN_CHUNKS or (name == b"IHDR" and start != _IHDR_START):
                 raise _undecodable(path, f"{name.decode('latin-1')}: unknown critical chunk")
         elif name in _INFLATED_CHUNKS:
             _check_text(name, data[start : end - 4], path)
@@ -170,10 +160,8 @@ def read_parts(data: bytes, path: str) -> Parts:
             found.setdefault(name, data[start : end - 4])
         previous = name
     if end > len(data) or (name != b"IEND" and (name, end) != (b"IDAT", len(data))):
-        raise SourceError(
-            f"{path} is cut short: its {len(data)} bytes end in or behind a "
-            f"{name.decode('latin-1')!r} chunk; copy it again or remove it"
-        )
+        last = f"{name.decode('latin-1')!r} chunk"
+        raise cut_short(f"{path} is cut short: its {len(data)} bytes end in or behind a {last}")
     if not compressed:
         raise _undecodable(path, "it has no IDAT chunk")
     pixels = compressed[0] if len(compressed) == 1 else b"".join(compressed)
@@ -202,11 +190,7 @@ def _check_text(name: bytes, content: bytes, path: str) -> None:
 
 
 def decode_parts(head: Head, parts: Parts, out: np.ndarray, path: str) -> None:
-    """Decode pixels into `out`, (H, W, C); one channel of a palette is its indices.
-
-    Raises:
-        SourceError: The pixels are damaged.
-    """
+    """Decode pixels into `out`, (H, W, C); one channel of a palette is its indices."""
     if head.colour != PALETTE:
         _decode_samples(head, parts, out, path)
         return
@@ -217,9 +201,8 @@ def decode_parts(head: Head, parts: Parts, out: np.ndarray, path: str) -> None:
     if head.depth < 8:
         indices //= 255 // (2**head.depth - 1)
     if (largest := int(indices.max())) >= len(palette):
-        raise SourceError(
-            f"{path} has the palette index {largest} in a palette of {len(palette)} colours; "
-            "repair or remove it"
+        raise broken(
+            f"{path} has the palette index {largest} in a palette of {len(palette)} colours"
         )
     if out.shape[-1] > 1:
         np.take(palette, indices[..., 0], axis=0, out=out, mode="clip")
@@ -326,7 +309,7 @@ def _passes(head: Head) -> list[tuple[int, int]]:
 
 
 def _undecodable(path: str, reason: str) -> SourceError:
-    return SourceError(f"{path} cannot be decoded ({reason}); repair or remove it")
+    return broken(f"{path} cannot be decoded ({reason})")
 
 
 def _crc32(data: Any, value: int = 0) -> int:

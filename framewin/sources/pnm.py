@@ -18,6 +18,7 @@ import numpy as np
 
 from framewin.errors import SourceError
 from framewin.schema import FrameFormat
+from framewin.sources.damage import broken, cut_short
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
 _HEADER_BYTES = 2**12
@@ -50,11 +51,7 @@ def header(file: BinaryIO) -> bytes:
 
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
-    """What `decode` gives, from the header.
-
-    Raises:
-        SourceError: Not a PNM file, or a header that is damaged.
-    """
+    """What `decode` gives, from the header."""
     head = _head(data, path, options)
     is_usual = head.is_bitmap or head.largest in (255, 65535)
     return FileInfo(
@@ -66,11 +63,7 @@ def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Decode a file into `out`, (H, W, C).
-
-    Raises:
-        SourceError: The file is damaged, or holds several pictures.
-    """
+    """Decode a file of one picture into `out`, (H, W, C)."""
     head = _head(data, path, options)
     height, row, channels = head.form.shape
     row = -(-row // 8) if head.kind == 4 else row * channels
@@ -85,10 +78,8 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
     if head.kind == 4:
         pixels = np.unpackbits(pixels.reshape(height, row), axis=1)[:, : head.form.width]
     if pixels.max() > head.largest and not head.is_bitmap:
-        raise SourceError(
-            f"{path} has the value {pixels.max()} above the largest of its header, "
-            f"{head.largest}; repair or remove it"
-        )
+        beyond = f"the value {pixels.max()} above the largest of its header, {head.largest}"
+        raise broken(f"{path} has {beyond}")
     out[:] = ((1 - pixels) * np.uint8(255) if head.is_bitmap else pixels).reshape(out.shape)
 
 
@@ -116,9 +107,9 @@ def _head(data: bytes, path: str, options: ReadOptions) -> _Head:
     )
     largest = rest[0] if rest else 1
     if found is None or largest >= 2**16:
-        raise SourceError(f"{path} has a damaged PNM header; repair or remove it")
+        raise broken(f"{path} has a damaged PNM header")
     if largest == 0:
-        raise SourceError(f"{path} has 0 for the largest value; repair or remove it")
+        raise broken(f"{path} has 0 for the largest value")
     check_pixels(height, width, path, options)
     dtype = "uint8" if largest < 256 else "uint16"
     form = FrameFormat(height, width, 3 if kind in _COLOURS else 1, dtype)
@@ -127,10 +118,7 @@ def _head(data: bytes, path: str, options: ReadOptions) -> _Head:
 
 def _check_size(found: int, size: int, behind: bytes, path: str) -> None:
     if found < size:
-        raise SourceError(
-            f"{path} is cut short: its pixels need {size} bytes and have {found}; copy it again or "
-            "remove it"
-        )
+        raise cut_short(f"{path} is cut short: its pixels need {size} bytes and have {found}")
     if behind.strip():
         raise SourceError(
             f"{path} goes on behind its pixels, as files of several pictures do; save each as a "
@@ -150,10 +138,7 @@ def _text(data: bytes, head: _Head, path: str) -> np.ndarray:
         values -= ord("0")
     count = int(np.prod(head.form.shape))
     if len(values) != count or values.min() < 0 or (head.kind == 1 and values.max() > 1):
-        raise SourceError(
-            f"{path} has {len(digits)} values where {count} numbers are expected; copy it again or "
-            "remove it"
-        )
+        raise cut_short(f"{path} has {len(digits)} values where {count} numbers are expected")
     return values
 
 
@@ -167,11 +152,7 @@ def _unpacked(data: bytes, path: str, limit: int | None = None) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             found = file.read(limit)
             if file.read(1):
-                raise SourceError(
-                    f"{path} holds more bytes than its header says; repair or remove it"
-                )
+                raise broken(f"{path} holds more bytes than its header says")
             return found
     except (OSError, EOFError, zlib.error) as exc:
-        raise SourceError(
-            f"{path} is a damaged gzip file ({exc}); copy it again or remove it"
-        ) from exc
+        raise cut_short(f"{path} is a damaged gzip file ({exc})") from exc

@@ -11,7 +11,7 @@ import logging
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ import tifffile
 
 from framewin.errors import FrameFormatError, SourceError
 from framewin.schema import FRAME_DTYPES, FrameFormat, fits
-from framewin.sources.damage import as_damage
+from framewin.sources.damage import as_damage, broken, cut_short
 from framewin.sources.info import FileInfo, ReadOptions, check_kind, check_pixels
 
 _ORIENTATION_TAG, _DATE_TAG = 274, 306
@@ -54,11 +54,7 @@ def header(file: BinaryIO) -> bytes:
 
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
-    """What the file holds, from its directories.
-
-    Raises:
-        SourceError: Not a TIFF file, cut short, too large, or with samples that are not stored.
-    """
+    """What the file holds, from its directories."""
     return _inspect(io.BytesIO(data), path, options)
 
 
@@ -69,11 +65,7 @@ def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Decode a file of a single page into `out`, (H, W, C).
-
-    Raises:
-        SourceError: The file is damaged, or holds several pages.
-    """
+    """Decode a file of a single page into `out`, (H, W, C)."""
     with _opened(io.BytesIO(data), path, options) as (_, pages):
         if len(pages) > 1:
             raise FrameFormatError(
@@ -140,15 +132,13 @@ def _check_directories(file: BinaryIO, size: int, path: str) -> None:
         directory = number(8 if big else 4, link)
         while directory:
             if directory in seen or len(seen) > _MAX_PAGES:
-                raise SourceError(f"{path} has a circle of directories; repair or remove it")
+                raise broken(f"{path} has a circle of directories")
             seen.add(directory)
             entries = directory + struct.calcsize(order + count)
             directory = number(entries + number(directory, count) * entry_bytes, link)
     except (struct.error, OverflowError, OSError):
-        raise SourceError(
-            f"{path} is cut short: its {size} bytes end before its directories do; copy it "
-            "again or remove it"
-        ) from None
+        problem = f"{path} is cut short: its {size} bytes end before its directories do"
+        raise cut_short(problem) from None
     if not seen:
         raise SourceError(f"{path} holds no image; remove it")
 
@@ -159,9 +149,7 @@ def _check_pieces(page: Any, size: int, path: str, options: ReadOptions) -> None
     there = [(at, n) for at, n in pieces if (at, n) != (0, 0)]
     whole = pieces and all(at > 0 and n > 0 and at + n <= size for at, n in there)
     if not whole or len(pieces) < int(np.prod(page.chunked)):
-        raise SourceError(
-            f"{path} has pixels that are missing or lie behind its end; copy it again or remove it"
-        )
+        raise cut_short(f"{path} has pixels that are missing or lie behind its end")
     if len(there) < len(pieces) and not options.allow_missing_chunks:
         raise SourceError(
             f"{path} is sparse: {len(pieces) - len(there)} of its {len(pieces)} strips or tiles "
@@ -210,13 +198,11 @@ def _has_uneven_times(tiff: Any, pages: list[Any]) -> bool:
     """Whether pages say when they were taken, in OME metadata or whole seconds, with pauses."""
     delays = re.findall(r'DeltaT="([0-9]+[.]?[0-9]*)"', tiff.ome_metadata or "")
     stamps, rounding = [float(delay) for delay in delays], 0
-    if not delays and len(pages) > 2:
+    if not delays:
         texts = [str(page.tags.valueof(_DATE_TAG, "")) for page in pages]
-        try:
+        with suppress(ValueError):
             dates = [datetime.strptime(text, "%Y:%m:%d %H:%M:%S") for text in texts]
-        except ValueError:
-            return False
-        stamps, rounding = [(date - dates[0]).total_seconds() for date in dates], 1
+            stamps, rounding = [(date - dates[0]).total_seconds() for date in dates], 1
     if len(stamps) != len(pages) or len(stamps) < 3:
         return False
     steps = np.diff(stamps)
@@ -252,7 +238,7 @@ def _page_info(page: Any, path: str, options: ReadOptions) -> FileInfo:
             f"{path} has samples of {bits} bits; expected 1, 8, 16 or 32, convert it first"
         )
     if int(np.prod(page.chunks, dtype=object)) > 4 * options.max_pixels:
-        raise SourceError(f"{path} claims tiles of {page.chunks} samples; repair or remove it")
+        raise broken(f"{path} claims tiles of {page.chunks} samples")
     name = "palette" if palette else _PHOTOMETRIC.get(photometric, "RGB")
     alpha, beside = _alpha(page)
     nodata = _nodata(page, options)
@@ -331,7 +317,7 @@ def _pixels(page: Any, path: str, options: ReadOptions) -> np.ndarray:
         # Some programs write 0..255 where TIFF has 0..65535.
         colours = (table >> 8 if table.max() > 255 else table).astype(np.uint8).T
         if pixels.max() >= len(colours):
-            raise SourceError(f"{path} has an index outside of its palette; repair or remove it")
+            raise broken(f"{path} has an index outside of its palette")
         pixels = colours[pixels]
     if pixels.size != int(np.prod(info.frame_format.shape)):
         raise SourceError(

@@ -19,7 +19,7 @@ from framewin.errors import SourceError
 from framewin.optional import require
 from framewin.schema import FrameFormat, Int64Array
 from framewin.sources import kind_suffix
-from framewin.sources.damage import as_damage
+from framewin.sources.damage import as_damage, cut_short
 from framewin.sources.info import FileInfo, ReadOptions, check_pixels, kind_of, refuse_pointer
 from framewin.sources.timing import VARIABLE, Timing, timing_of
 from framewin.sources.video_checks import has_right_checksums, promised_bytes, promised_seconds
@@ -96,12 +96,7 @@ class _Target(NamedTuple):
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
-    """Size, and the time stamp of every frame; packets are read, one frame is decoded.
-
-    Raises:
-        SourceError: Not a video, several streams and none chosen, or no usable time stamps.
-        MissingDependencyError: PyAV is not installed.
-    """
+    """Size, and the time stamp of every frame; packets are read, one frame is decoded."""
     with _opened(path, options) as (container, stream):
         context = stream.codec_context
         check_pixels(context.height, context.width, path, options)
@@ -201,7 +196,7 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
     # PyAV raises FFmpeg's errors, and others where a damaged header leaves something out.
     problem = f"{path} is not a video that FFmpeg can read"
     with (
-        as_damage(problem, "copy it again or remove it"),
+        as_damage(problem, cut_short),
         av.open(path, metadata_errors="ignore") as container,
     ):
         yield container, _chosen(container, path, options)
