@@ -119,11 +119,11 @@ def _animation(data: bytes, path: str) -> _Animation:
         # A picture that no frame control precedes is for viewers without animation.
         elif name == b"IDAT" and frames:
             frames[0].pixels.append(content)
-    _check_count(frames, found.get(b"acTL"), path)
+    _check_frames(frames, found.get(b"acTL"), path)
     return _Animation(head, frames, found.get(b"PLTE", b""), found.get(b"tRNS"))
 
 
-def _check_count(frames: list[_Frame], control: bytes | None, path: str) -> None:
+def _check_frames(frames: list[_Frame], control: bytes | None, path: str) -> None:
     if control is None:
         raise _damaged(path, "it has no acTL chunk")
     promised = int.from_bytes(control[:4], "big")

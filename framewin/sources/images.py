@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -213,39 +213,29 @@ def _webp_delays(data: bytes) -> list[int]:
     return delays
 
 
-class _Gif(NamedTuple):
-    """What the blocks of a GIF file say."""
-
-    delays: list[int]
-    """Of each frame."""
-    transparent: bool
-    """Whether transparency shows."""
-    covered: bool
-    """Whether the first frame covers the canvas."""
-
-
 def _inspect_gif(data: bytes, path: str, options: ReadOptions) -> FileInfo:
     """Of the blocks alone, for Pillow paints frames to count them."""
     if len(data) < _GIF_HEADER_BYTES:
         raise cut_short(f"{path} ends inside its GIF header")
     width, height = struct.unpack_from("<HH", data, 6)
     check_pixels(height, width, path, options)
-    gif = _scan_gif(data, path, width, height)
-    frames = len(gif.delays)
+    delays, transparent, covered = _scan_gif(data, path, width, height)
+    frames = len(delays)
     if frames == 0:
         raise SourceError(f"{path} holds no frame; remove it")
-    if options.palette == "index" and (frames > 1 or not gif.covered):
+    if options.palette == "index" and (frames > 1 or not covered):
         raise SourceError(
             f"{path} is a GIF whose {frames} frames are laid over a canvas as colours; "
             "palette='index' takes GIF files of a single frame that covers it"
         )
-    channels = 1 if options.palette == "index" else 4 if gif.transparent or not gif.covered else 3
+    channels = 1 if options.palette == "index" else 4 if transparent or not covered else 3
     form = FrameFormat(height, width, channels, "uint8")
     info = FileInfo(form, "GIF", "palette, 8 bits", is_clip=frames > 1, frames=frames)
-    return with_delays(info, gif.delays, _GIF_TICK, path)
+    return with_delays(info, delays, _GIF_TICK, path)
 
 
-def _scan_gif(data: bytes, path: str, width: int, height: int) -> _Gif:
+def _scan_gif(data: bytes, path: str, width: int, height: int) -> tuple[list[int], bool, bool]:
+    """Delay of each frame, whether transparency shows, whether the first covers the canvas."""
     position = _GIF_HEADER_BYTES + _colour_table_bytes(data[10])
     delays: list[int] = []
     delay, transparent, covered = 0, False, True
@@ -275,7 +265,7 @@ def _scan_gif(data: bytes, path: str, width: int, height: int) -> _Gif:
         position += 1
     if position > len(data):
         raise cut_short(f"{path} is cut short at {len(data)} bytes")
-    return _Gif(delays, transparent, covered)
+    return delays, transparent, covered
 
 
 def _colour_table_bytes(flags: int) -> int:

@@ -38,6 +38,8 @@ _KINDS = {
 _ALL_KINDS = [kind for kinds in _KINDS.values() for kind in kinds]
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 _HDR_TRANSFERS = {16: "HDR (PQ)", 18: "HDR (HLG)"}
+_PIX_FMTS = {1: ("gray", "gray16le"), 3: ("rgb24", "rgb48le"), 4: ("rgba", "rgba64le")}
+"""Channels -> FFmpeg's name of pixels of 8 and of 16 bits."""
 _PROGRESSIVE = 1
 _ROUNDING_SECONDS = 0.002
 # Decoders mend damage in silence unless they are told to stop at it.
@@ -126,10 +128,20 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray | SourceEr
     with _opened(path, options) as (container, stream):
         packets = _packets(container, stream, path)
     with _opened(path, options) as (container, stream):
-        target = _target(stream, path)
-        read = _by_stamp if packets.carried else _by_count
+        target, expected = _target(stream, path), packets.stamps.tolist()
         frames = _decoded(container, stream, _decoder(stream, path), packets.damaged)
-        yield from read(frames, packets.stamps.tolist(), target)
+        if not packets.carried:
+            frames = _counted(frames, expected)
+        yield from _by_stamp(frames, expected, target)
+
+
+def _counted(frames: Iterator[Any], expected: list[int]) -> Iterator[Any]:
+    """Frames without time stamps: once one is damaged, the numbers of the others are in doubt."""
+    for stamp, frame in zip(expected, frames, strict=False):
+        if frame is None or frame.is_corrupt:
+            return
+        frame.pts = stamp
+        yield frame
 
 
 def _by_stamp(
@@ -148,19 +160,6 @@ def _by_stamp(
             lost = doubtful or frame.is_corrupt
             yield target.lost(done) if lost else target.pixels(frame, done)
             done += 1
-    yield from map(target.lost, range(done, len(expected)))
-
-
-def _by_count(
-    frames: Iterator[Any], expected: list[int], target: _Target
-) -> Iterator[np.ndarray | SourceError]:
-    """Frames without time stamps: once one is damaged, the numbers of the others are in doubt."""
-    done = 0
-    for frame in frames:
-        if frame is None or frame.is_corrupt or done == len(expected):
-            break
-        yield target.pixels(frame, done)
-        done += 1
     yield from map(target.lost, range(done, len(expected)))
 
 
@@ -286,13 +285,10 @@ def _pixels_of(form: Any) -> tuple[str, int, str]:
     """FFmpeg's name of the pixels that frames of a format are converted to, channels and dtype."""
     components = form.components
     deep = any(part.bits > 8 for part in components)
+    channels = 1 if len(components) == 1 and not form.has_palette else 3
     if len(components) > 1 and any(part.is_alpha for part in components):
-        pix_fmt, channels = ("rgba64le" if deep else "rgba"), 4
-    elif len(components) == 1 and not form.has_palette:
-        pix_fmt, channels = ("gray16le" if deep else "gray"), 1
-    else:
-        pix_fmt, channels = ("rgb48le" if deep else "rgb24"), 3
-    return pix_fmt, channels, "uint16" if deep else "uint8"
+        channels = 4
+    return _PIX_FMTS[channels][deep], channels, "uint16" if deep else "uint8"
 
 
 def _target(stream: Any, path: str) -> _Target:

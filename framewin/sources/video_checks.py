@@ -20,15 +20,11 @@ _BOXES = frozenset(
 )
 """Names of parts of MP4 and QuickTime that are believed to be longer than the file is."""
 _ELEMENTS = frozenset(
-    bytes.fromhex(name)
-    for name in (
-        *("18538067", "1F43B675", "1C53BB6B", "1254C367", "114D9B74", "1549A966", "1654AE6B"),
-        *("1941A469", "1043A770", "EC", "BF"),
-        # Of a cluster whose length is not known: blocks, and groups of them.
-        *("A3", "A0"),
-    )
+    bytes.fromhex(name.decode())
+    for name in b"18538067 1F43B675 1C53BB6B 1254C367 114D9B74 1549A966 1654AE6B 1941A469 "
+    b"1043A770 EC BF A3 A0".split()
 )
-"""The same of Matroska."""
+"""The same of Matroska; A3 and A0 are blocks of a cluster whose length is not known."""
 _MOST_PARTS = 10**6
 _TIMED_FORMATS = frozenset({"matroska", "flv"})
 _MICROSECONDS = 10**6
