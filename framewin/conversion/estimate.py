@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ def estimate_layouts(
         )
         for name in ESTIMATED
     ]
-    chunks = _sampled(next(layout for layout in layouts if layout.compressed), meta, sample)
+    chunks = _sampled(layouts[-1], meta, sample)
     return [_try(layout, meta, chunks) for layout in layouts if chunks]
 
 
@@ -76,23 +76,19 @@ def _sampled(
 
 def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:
     codec = ZarrCodec(layout, meta.frame_format)
-    stored: list[bytes] = []
-    out = np.empty_like(max(chunks, key=len))
+    encode = codec.encode if layout.compressed else np.ndarray.tobytes
+    out, stored = np.empty_like(max(chunks, key=len)), list[bytes]()
 
     def write() -> None:
-        encode = codec.encode if layout.compressed else np.ndarray.tobytes
-        stored[:] = [encode(chunk) for chunk in chunks]
+        stored[:] = map(encode, chunks)
 
     def read() -> None:
         for chunk, data in zip(chunks, stored, strict=True):
-            if layout.compressed:
-                codec.decode(data, out[: len(chunk)])
-            else:
-                out[: len(chunk)] = np.frombuffer(data, chunk.dtype).reshape(chunk.shape)
+            codec.decode(data, out[: len(chunk)])
 
     write_seconds, read_seconds = (_shortest(work) for work in (write, read))
     pixels = sum(chunk.nbytes for chunk in chunks)
-    ratio = pixels / sum(len(data) for data in stored)
+    ratio = pixels / sum(map(len, stored))
     return Estimate(
         layout=layout,
         num_bytes=round(meta.frame_bytes / ratio),
@@ -104,9 +100,4 @@ def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:
 
 def _shortest(work: Callable[[], None]) -> float:
     """Seconds of the quickest of a few calls: the first one also waits for fresh memory."""
-    seconds = []
-    for _ in range(TRIES):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    return min(timeit.repeat(work, number=1, repeat=TRIES))
