@@ -16,7 +16,7 @@ from framewin.conversion.source import OpenSource, check_format, check_meaning
 from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.clips import Clip
-from framewin.sources.damage import Damaged, reason_for_gap
+from framewin.sources.damage import Damaged, cut_short, reason_for_gap
 from framewin.sources.info import ReadOptions
 
 SMALL_FILE_BYTES = 2**16
@@ -187,10 +187,7 @@ class _OpenFile:
             while self._position <= index:
                 frame = next(self.frames, None)
                 if frame is None:
-                    raise SourceError(
-                        f"{path} ends after {self._position} of {info.frames} frames; copy it "
-                        "again or remove it"
-                    )
+                    raise cut_short(f"{path} ends after {self._position} of {info.frames} frames")
                 self._position += 1
         except (SourceError, OSError) as exc:
             # All frames from here on are lost.

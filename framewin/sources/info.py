@@ -57,19 +57,14 @@ class ClipPart:
 
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """Which files count, and how their names are read."""
+    """Which files count, and how their names are read: settings of a conversion."""
 
     names: NameRule = field(default_factory=NameRule)
     include: tuple[str, ...] = ()
-    """Globs of paths below the source, of which a file must match one; `*` takes slashes too."""
     exclude: tuple[str, ...] = ()
-    """Globs of paths below the source, of which it must match none."""
     step: int | str | None = None
-    """Difference of neighbouring frame numbers, or a time such as "5min"."""
     step_tolerance: int | str | None = None
-    """By how much differences may miss the step; like `step`."""
     kind: str | None = None
-    """One of `KINDS`: what files of any suffix are."""
 
     def chosen(self) -> Callable[[str], bool] | None:
         """A test of paths below the source; None where all are chosen."""
@@ -92,26 +87,17 @@ def _globs(globs: Sequence[str]) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read; what happens to the pixels afterwards is not decided here."""
+    """How files are read, without what becomes of pixels: settings of a conversion."""
 
     palette: str = "color"
-    """`"color"`, or `"index"` to keep the index into the palette as the value."""
     stream: int | None = None
-    """Which stream of a file that holds several."""
     max_pixels: int = MAX_PIXELS
-    """Pixels of a frame above which a file is refused before it is decoded."""
     array: str | None = None
-    """Name of the array with the frames, in files that hold named ones."""
     axes: str | None = None
-    """A letter for each axis of an array: t time, y, x, c channel, n clip."""
     clip_ids: str | None = None
-    """Name of an array with the clip of each frame."""
     frame_numbers: str | None = None
-    """Name of an array with the number of each frame."""
     kind: str | None = None
-    """One of `KINDS`, which all files are, whatever their suffixes."""
     allow_missing_chunks: bool = False
-    """Whether chunks that are not there are frames of the fill value."""
     pixels_only: bool = False
     """Leave out what reading a single frame does not take, such as its time and coordinates."""
 
