@@ -191,13 +191,19 @@ def _streams(
         found = streams_by_regex(paths, "", rule, lambda path: f"{scan.source}{os.sep}{path}")
         return [(s.name, "", _named(s, s.name or own)) for s in found]
     result, reasons = [], []
+    by_regex = rule.frame_regex is not None
     for relative, names in frames:
         try:
-            for stream in _folder_streams(scan, relative, names):
+            if by_regex:
+                prefix = f"{relative}/" if relative else ""
+                found = streams_by_regex(names, prefix, rule, partial(scan.path, relative))
+            else:
+                found = streams_by_last_number(names, partial(scan.path, relative))
+            for stream in found:
                 name = "/".join(filter(None, (relative or own, stream.name)))
                 result.append((relative, relative, _named(stream, name)))
         except SourceError as exc:
-            unnumbered = () if rule.frame_regex else without_number(names)
+            unnumbered = () if by_regex else without_number(names)
             first = min(unnumbered or names, key=natural_key)
             try:
                 if scan.probe(scan.path(relative, first)):
@@ -212,13 +218,6 @@ def _streams(
     return result
 
 
-def _folder_streams(scan: _Scan, relative: str, names: Sequence[str]) -> list[Stream]:
-    show = partial(scan.path, relative)
-    if scan.rule.names.frame_regex is None:
-        return streams_by_last_number(names, show)
-    return streams_by_regex(names, f"{relative}/" if relative else "", scan.rule.names, show)
-
-
 def _named(stream: Stream, name: str) -> Stream:
     stream.name = normalize("NFC", name)
     return stream
@@ -230,21 +229,19 @@ def _walk(scan: _Scan) -> Iterator[tuple[str, dict[str, str]]]:
     seen: set[tuple[int, int]] = set()
     chosen = scan.rule.chosen()
     while waiting:
-        relative = waiting.pop()
-        folder = scan.source / relative
+        prefix = waiting.pop()
+        folder = scan.source / prefix
         try:
             status = folder.stat()
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            subfolders, names = _scan_folder(
-                folder, f"{relative}/" if relative else "", scan, chosen
-            )
+            subfolders, names = _scan_folder(folder, prefix, scan, chosen)
         except OSError as exc:
             raise SourceError(f"{folder} cannot be listed: {exc.strerror}") from exc
-        yield relative, names
+        yield prefix[:-1], names
         below = sorted(subfolders, key=natural_key, reverse=True)
-        waiting += [f"{relative}/{name}" if relative else name for name in below]
+        waiting += [f"{prefix}{name}/" for name in below]
 
 
 def _scan_folder(
@@ -255,26 +252,27 @@ def _scan_folder(
     kind = scan.rule.kind
     with os.scandir(folder) as entries:
         for entry in entries:
-            name, is_folder = entry.name, entry.is_dir()
+            name, is_folder, reason = entry.name, entry.is_dir(), ""
             suffix = suffix_of(name)
             if name.startswith(".") or (is_folder and name in _SYSTEM_FOLDERS):
-                scan.skip("hidden", prefix + name)
+                reason = "hidden"
             elif is_folder and not is_zarr(Path(entry.path)):
                 subfolders.append(name)
-                if suffix in SOURCES:
-                    scan.skip("folder named like a frame", prefix + name)
+                reason = "folder named like a frame" if suffix in SOURCES else ""
             # Where any kind of file is taken, folders of Zarr are not.
             elif is_folder if kind is not None else not (is_folder or suffix in SOURCES):
-                scan.skip("of another kind", prefix + name)
+                reason = "of another kind"
             elif chosen is not None and not chosen(prefix + name):
-                scan.skip("not chosen", prefix + name)
+                reason = "not chosen"
             elif is_folder or entry.is_file():
                 names[name] = kind_suffix(name, kind)
             elif not Path(entry.path).exists():
                 scan.broken.append(entry.path)
             else:
                 # Opening one would wait for ever.
-                scan.skip("a pipe, socket or device", prefix + name)
+                reason = "a pipe, socket or device"
+            if reason:
+                scan.skip(reason, prefix + name)
     return subfolders, names
 
 
