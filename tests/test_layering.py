@@ -11,7 +11,7 @@ from framewin import _HOMES
 
 PACKAGE = Path(__file__).parent.parent / "framewin"
 
-BASE = {"errors", "optional", "remote", "schema"}
+BASE = {"errors", "optional", "remote", "schema", "settings"}
 # Module or package -> what it may import of framewin, besides itself. "" is framewin itself, which
 # lends names lazily; others take its version from there.
 ALLOWED = {
@@ -23,6 +23,7 @@ ALLOWED = {
     "optional": {"errors"},
     "remote": {"errors", "optional"},
     "process": set(),
+    "settings": set(),
     "schema": {"errors"},
     "metrics": {"schema"},
     "windows": {"schema"},

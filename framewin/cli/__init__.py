@@ -19,6 +19,7 @@ from framewin.cli.bench import bench
 from framewin.cli.convert import convert
 from framewin.cli.evaluate import evaluate
 from framewin.cli.fetch import fetch
+from framewin.cli.options import GroupedCommand
 from framewin.cli.output import in_flags, never_fail_to_print, say, stopping
 from framewin.cli.plan import plan
 from framewin.cli.predict import predict
@@ -60,7 +61,7 @@ COMMANDS = (
     *(train, evaluate, predict, bench),
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=GroupedCommand)(command)
 
 
 def main() -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from enum import Enum
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from framewin.cli.options import options_of
 from framewin.cli.output import (
     SHOWN,
     in_flags,
@@ -24,201 +23,59 @@ from framewin.cli.output import (
     stopping,
     usage_errors,
 )
+from framewin.conversion.settings import RUN, ConvertSettings, RunSettings
 from framewin.errors import SourceAccessError, SourceChangedError, SourceError
+from framewin.settings import taken
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from framewin.conversion.audit import Audit, ClipAudit
     from framewin.conversion.estimate import Estimate
-    from framewin.conversion.plan import Target
     from framewin.conversion.run import ConvertReport
-    from framewin.conversion.settings import ConvertSettings
     from framewin.sources.listing import Skipped
 
 DAMAGE_EXIT = 3
 SHOWN_CLIPS = 10
 
-
-class _Palette(Enum):
-    color = "color"
-    index = "index"
+run_option = partial(typer.Option, rich_help_panel=RUN)
 
 
-class _Mode(Enum):
-    keep = "keep"
-    gray = "gray"
-    rgb = "rgb"
-
-
-class _Fit(Enum):
-    stretch = "stretch"
-    pad = "pad"
-    crop = "crop"
-
-
-class _OnError(Enum):
-    stop = "stop"
-    gap = "gap"
-
-
+@options_of(ConvertSettings, RunSettings)
 def convert(
     source: Annotated[
         Path, typer.Argument(help="Folder of frames, or of clips at any depth; or one clip file.")
     ],
     dest: Annotated[Path, typer.Argument(help="Store to make, clips.zarr or clips.h5.")],
-    format: Annotated[
-        str | None,
-        typer.Option(help="zarr or hdf5.", show_default="what the suffix of DEST says"),
-    ] = None,
-    compression: Annotated[
-        str, typer.Option(help="none (mapped, the fastest to read), zstd, lz4 or gzip.")
-    ] = "none",
-    level: Annotated[
-        int | None, typer.Option(help="Of zstd, 1 to 22, or gzip, 1 to 9.", show_default="3, 5")
-    ] = None,
-    chunk_frames: Annotated[
-        int | None,
-        typer.Option(help="Frames of a chunk.", show_default="1 MiB raw, 64 KiB compressed"),
-    ] = None,
-    statistics: Annotated[
-        bool,
-        typer.Option(
-            "--statistics",
-            help="Record mean, motion and no-data of each frame, for where= and weights=.",
-        ),
-    ] = False,
-    nodata: Annotated[
-        float | None, typer.Option(help="Pixel value that stands for no data, or nan.")
-    ] = None,
-    frame_regex: Annotated[
-        str | None,
-        typer.Option(help="Where a path has its groups (?P<frame>), (?P<time>), (?P<clip>)."),
-    ] = None,
-    time_format: Annotated[
-        str | None, typer.Option(help="strptime format of (?P<time>); by default ISO 8601.")
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="Glob of paths below SOURCE to take; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option(help="Glob of paths below SOURCE to leave out; repeatable.")
-    ] = None,
-    step: Annotated[
-        str | None, typer.Option(help="Between frames: a number, or 5min; by default the usual.")
-    ] = None,
-    step_tolerance: Annotated[
-        str | None, typer.Option(help="By how much steps may differ: a number, or 2ms; else 0.")
-    ] = None,
-    palette: Annotated[
-        _Palette, typer.Option(help="Store colours, or keep indices as values.")
-    ] = _Palette.color,
-    mode: Annotated[_Mode, typer.Option(help="Colours of all frames.")] = _Mode.keep,
-    drop_alpha: Annotated[
-        bool, typer.Option("--drop-alpha", help="Leave out alpha that is opaque everywhere.")
-    ] = False,
-    background: Annotated[
-        str | None, typer.Option(metavar="R,G,B", help="Lay transparent frames over a colour.")
-    ] = None,
-    crop: Annotated[
-        str | None,
-        typer.Option(metavar="TOP:BOTTOM,LEFT:RIGHT", help="Rows and columns to keep."),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(metavar="HxW", help="Bring frames to a height and width.")
-    ] = None,
-    fit: Annotated[_Fit, typer.Option(help="How other proportions fit --size.")] = _Fit.stretch,
-    on_error: Annotated[
-        _OnError, typer.Option(help="At a damaged frame: stop, or leave a gap.")
-    ] = _OnError.stop,
-    max_pixels: Annotated[
-        int, typer.Option(min=1, help="Refuse frames that claim more pixels.")
-    ] = 2**28,
-    stream: Annotated[
-        int | None, typer.Option(min=0, help="Which stream, or array, of files with several.")
-    ] = None,
-    array: Annotated[
-        str | None, typer.Option(help="Array with the frames, in HDF5, netCDF4 and Zarr.")
-    ] = None,
-    axes: Annotated[
-        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel, n clip.")
-    ] = None,
-    clip_ids: Annotated[
-        str | None, typer.Option(help="Array with the clip of each of its frames.")
-    ] = None,
-    frame_numbers: Annotated[
-        str | None, typer.Option(help="Array with the number of each of its frames.")
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(help="What all files are, whatever their suffixes: png, tiff, video, ..."),
-    ] = None,
-    allow_missing_chunks: Annotated[
-        bool,
-        typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Decoding threads; by default one per core.")
-    ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers convert in our place."),
+        run_option(metavar="ADDRESS", help="Dask scheduler whose workers convert instead."),
     ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew where an interrupted run could go on.")
-    ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Read and check all files, try compression, write nothing."),
+        run_option("--dry-run", help="Read and check all files, try compression, write nothing."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, run_option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, run_option("--quiet", help="Show no progress.")] = False,
+    **options: Any,
 ) -> None:
     """Pack a folder of frames or clips into a store."""
-    from framewin.conversion.plan import Target, plan_conversion
+    from framewin.conversion.plan import plan_conversion
     from framewin.conversion.run import run
-    from framewin.conversion.settings import ConvertSettings
-    from framewin.stores.codecs import Layout
 
     with usage_errors():
-        settings = ConvertSettings(
-            frame_regex=frame_regex,
-            time_format=time_format,
-            include=tuple(include or ()),
-            exclude=tuple(exclude or ()),
-            step=step,
-            step_tolerance=step_tolerance,
-            palette=palette.value,
-            mode=mode.value,
-            drop_alpha=drop_alpha,
-            background=_numbers("--background", background, r"(\d+),(\d+),(\d+)", "R,G,B"),
-            crop=_numbers("--crop", crop, r"(\d+):(\d+),(\d+):(\d+)", "TOP:BOTTOM,LEFT:RIGHT"),
-            size=_numbers("--size", size, r"(\d+)x(\d+)", "HxW"),
-            fit=fit.value,
-            on_error=on_error.value,
-            max_pixels=max_pixels,
-            stream=stream,
-            array=array,
-            axes=axes,
-            clip_ids=clip_ids,
-            frame_numbers=frame_numbers,
-            kind=kind,
-            allow_missing_chunks=allow_missing_chunks,
-        )
-        target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
-    if dask is not None and workers is not None:
+        settings, how = taken(ConvertSettings, options), taken(RunSettings, options)
+    if dask is not None and how.workers is not None:
         raise typer.BadParameter("give either --dask or --workers", param_hint="'--dask'")
     if dry_run:
-        _dry_run(source, dest, settings, target, as_json=as_json, quiet=quiet)
+        _dry_run(source, dest, settings, as_json=as_json, quiet=quiet)
         return
     with stopping(partial(_kept, dest)), _executor(dask) as executor:
         with usage_errors():
-            plan = plan_conversion(source, dest, settings, target)
+            plan = plan_conversion(source, dest, settings)
         with show_progress("converting", quiet) as progress:
             try:
-                report = run(
-                    plan, workers=workers, executor=executor, progress=progress, restart=restart
-                )
+                report = run(plan, replace(how, executor=executor, progress=progress))
             except SourceError as exc:
                 # The first of perhaps many.
                 if not isinstance(exc, SourceChangedError | SourceAccessError):
@@ -252,24 +109,8 @@ def _kept(dest: Path) -> str:
     return rest if place.exists() else "nothing was kept"
 
 
-def _numbers(option: str, text: str | None, pattern: str, shape: str) -> Any:
-    """The numbers of an option such as 64x64."""
-    if text is None:
-        return None
-    match = re.fullmatch(pattern, text.strip(), re.ASCII)
-    if match is None:
-        raise typer.BadParameter(f"expected {shape}, got {text!r}", param_hint=f"'{option}'")
-    return tuple(int(number) for number in match.groups())
-
-
 def _dry_run(
-    source: Path,
-    dest: Path,
-    settings: ConvertSettings,
-    target: Target,
-    *,
-    as_json: bool,
-    quiet: bool,
+    source: Path, dest: Path, settings: ConvertSettings, *, as_json: bool, quiet: bool
 ) -> None:
     """Print what a conversion would do, then what would stop it."""
     from framewin.conversion.audit import audit
@@ -278,14 +119,14 @@ def _dry_run(
     from framewin.conversion.read import sample
 
     with usage_errors():
-        plan = draft_conversion(source, dest, settings, target, lenient=True)
+        plan = draft_conversion(source, dest, settings, lenient=True)
     with show_progress("reading files", quiet) as progress:
         found = audit(plan, progress)
     layouts = estimate_layouts(
         plan.meta,
         partial(sample, plan),
-        level=target.layout.level if target.layout.compression == "zstd" else None,
-        chunk_frames=target.layout.chunk_frames,
+        level=settings.level if settings.compression == "zstd" else None,
+        chunk_frames=settings.chunk_frames,
     )
     if as_json:
         record = {**found.as_json(), "layouts": [asdict(layout) for layout in layouts]}
@@ -356,9 +197,8 @@ def _hint_rows(hint: str | None) -> list[tuple[str, str]]:
 
 
 def _with_flags(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    from framewin.conversion.settings import ConvertOptions
-
-    return [(label, in_flags(text, ConvertOptions.__annotations__)) for label, text in rows]
+    names = [each.name for each in fields(ConvertSettings)]
+    return [(label, in_flags(text, names)) for label, text in rows]
 
 
 def _counted(clips: list[ClipAudit], name: str) -> str:

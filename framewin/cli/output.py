@@ -25,6 +25,7 @@ SHOWN = 5
 _PLAIN = re.compile(r"'[\w.:-]+'")
 # After a blank or a bracket, and without a slash: a path may hold such text, too.
 _ARGUMENT = re.compile(r"(?<=[ (])([a-z_]+)=('[^']*'|(?:[^ ,;)'/.:][^ ,;)'/]*)?)(?![^ ,;).:])")
+_SUBJECT = re.compile("[a-z_]+(?= (?:of [a-z0-9]+ )?must )")
 INTERRUPTED_EXIT = 128 + signal.SIGINT
 TERMINATED_EXIT = 128 + signal.SIGTERM
 BYTES = "bytes"
@@ -112,6 +113,8 @@ def in_flags(text: str, arguments: Collection[str]) -> str:
     >>> known = {"step", "mode", "fit", "drop_alpha"}
     >>> in_flags("try step=2, mode='x y', fit='pad', where='x' or drop_alpha=True", known)
     "try --step 2, --mode 'x y', --fit pad, where='x' or --drop-alpha"
+    >>> in_flags("step must be above 0, got 0", known)
+    '--step must be above 0, got 0'
     """
 
     def translated(match: re.Match[str]) -> str:
@@ -122,6 +125,9 @@ def in_flags(text: str, arguments: Collection[str]) -> str:
             value = value[1:-1]
         return f"--{match[1].replace('_', '-')} {value}".rstrip()
 
+    first = _SUBJECT.match(text)
+    if first is not None and first[0] in arguments:
+        text = f"--{first[0].replace('_', '-')}{text[first.end() :]}"
     return _ARGUMENT.sub(translated, text)
 
 

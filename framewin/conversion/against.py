@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from unicodedata import normalize
 
 import numpy as np
@@ -61,8 +60,10 @@ def compare(
     opened = open_store(store, cache_bytes=0)
     try:
         # Damage ends no comparison: it is told, and the other frames are compared.
-        settings = replace(_settings(opened.meta.conversion), on_error="gap")
-        plan = open_source(source, settings, nodata=opened.meta.nodata, nodata_in_files=False)
+        settings = ConvertSettings.from_record(
+            opened.meta.conversion, on_error="gap", nodata=opened.meta.nodata
+        )
+        plan = open_source(source, settings, nodata_in_files=False)
     except (SourceAccessError, SourceChangedError, MissingDependencyError):
         raise
     except (FramewinError, ValueError) as exc:
@@ -109,19 +110,6 @@ def _reasons(damaged: list[Damaged], store: Store) -> Iterator[str]:
     yield from new[:NUMBERS_SHOWN]
     if len(new) > NUMBERS_SHOWN:
         yield f"and {len(new) - NUMBERS_SHOWN} more damaged frames or files"
-
-
-def _settings(recorded: Any) -> ConvertSettings:
-    known = {field.name for field in fields(ConvertSettings)}
-    chosen: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in recorded.items()
-        if name in known
-    }
-    if chosen.get("size") is None:
-        # Stores made before may hold one without a size, which changes nothing.
-        chosen.pop("fit", None)
-    return ConvertSettings(**chosen)
 
 
 def _places(source: ClipTable, store: ClipTable) -> Int64Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,6 @@ from framewin.errors import SourceError, StoreError
 from framewin.remote import refuse_url
 from framewin.sources.clips import Clip
 from framewin.stores import durable, format_module
-from framewin.stores.codecs import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What kind of store is wanted."""
-
-    format: str | None = None
-    """One of `framewin.stores.FORMATS`; by default what the store's suffix says."""
-    layout: Layout = field(default_factory=Layout)
-    """How the frames shall lie."""
-    nodata: float | None = None
-    """Pixel value that stands for no data."""
-    statistics: bool = False
-    """Whether mean, motion and no-data of each frame are recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -36,13 +21,11 @@ class ConversionPlan(OpenSource):
     """A checked intention: which rows of which store the frames of a source become."""
 
     dest: Path
-    target: Target
-    """How the store shall be."""
 
     @property
     def format(self) -> Any:
         """The module that writes it."""
-        return format_module(self.dest, self.target.format)
+        return format_module(self.dest, self.settings.format)
 
     @property
     def needed_bytes(self) -> int:
@@ -51,7 +34,7 @@ class ConversionPlan(OpenSource):
         for clip in self.clips:
             files = clip.names_of_frames()
             name_bytes += len(clip.name) * len(files) + sum(map(len, files))
-        needed: int = self.format.estimate_bytes(self.meta, self.target.layout, name_bytes)
+        needed: int = self.format.estimate_bytes(self.meta, self.settings.layout, name_bytes)
         # Attributes are written several times over.
         return needed + 4 * len(str(self.meta.conversion))
 
@@ -64,7 +47,6 @@ def plan_conversion(
     source: str | Path,
     dest: str | Path,
     settings: ConvertSettings | None = None,
-    target: Target | None = None,
 ) -> ConversionPlan:
     """List the frames of a source, and refuse what cannot be converted.
 
@@ -72,9 +54,8 @@ def plan_conversion(
 
     Args:
         source: A folder of frames or clips, at any depth, or a file that is a clip by itself.
-        dest: The store to make; its suffix chooses the format where `target` does not.
-        settings: How files are read and what becomes of frames.
-        target: How the store shall be.
+        dest: The store to make; its suffix chooses the format where `settings` do not.
+        settings: How files are read, what becomes of frames, and how the store shall be.
 
     Raises:
         SourceError: See `list_frames`; or a first frame that is not an image of its kind.
@@ -83,7 +64,7 @@ def plan_conversion(
             there is too little room for it.
         ValueError: A no-data value that no pixel can have.
     """
-    plan = draft_conversion(source, dest, settings, target)
+    plan = draft_conversion(source, dest, settings)
     check_first_formats(plan)
     free = shutil.disk_usage(plan.dest.parent).free
     if plan.needed_bytes > free:
@@ -98,7 +79,6 @@ def draft_conversion(
     source: str | Path,
     dest: str | Path,
     settings: ConvertSettings | None = None,
-    target: Target | None = None,
     *,
     lenient: bool = False,
 ) -> ConversionPlan:
@@ -106,14 +86,14 @@ def draft_conversion(
 
     A lenient draft leaves damaged files out even where they would stop the conversion.
     """
-    target = target or Target()
+    settings = settings or ConvertSettings()
     # Before the source is listed, which may take minutes.
-    _check_dest(Path(source), dest, target.format, dry=lenient)
-    opened = open_source(source, settings, nodata=target.nodata, lenient=lenient)
-    return plan_store(opened, Path(dest), target)
+    _check_dest(Path(source), dest, settings.format, dry=lenient)
+    opened = open_source(source, settings, lenient=lenient)
+    return plan_store(opened, Path(dest))
 
 
-def plan_store(opened: OpenSource, dest: Path, target: Target) -> ConversionPlan:
+def plan_store(opened: OpenSource, dest: Path) -> ConversionPlan:
     """The plan to write an opened source to a store.
 
     Raises:
@@ -122,7 +102,7 @@ def plan_store(opened: OpenSource, dest: Path, target: Target) -> ConversionPlan
     for clip in opened.clips:
         _check_names(clip)
     kept = {each.name: getattr(opened, each.name) for each in fields(OpenSource)}
-    return ConversionPlan(**kept, dest=dest, target=replace(target, nodata=opened.meta.nodata))
+    return ConversionPlan(**kept, dest=dest)
 
 
 def _check_dest(source: Path, dest: str | Path, format: str | None, *, dry: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -42,7 +41,10 @@ def plan_record(plan: ConversionPlan) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "source": str(plan.source.resolve()),
         "settings": settings,
-        "target": [plan.format.__name__, asdict(plan.target)],
+        "target": [
+            plan.format.__name__,
+            {**plan.settings.store_json(), "nodata": plan.meta.nodata},
+        ],
         "frame_format": str(plan.meta.frame_format),
         "clips": digest.hexdigest(),
         "damaged": [_damaged_record(damaged) for damaged in plan.damaged],

@@ -6,11 +6,11 @@ import errno
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,25 @@ from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twic
 from framewin.conversion.cluster import ClusterCrew, Pool
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.journal import Journal, JournalledBlock
-from framewin.conversion.plan import ConversionPlan, Target, plan_conversion
+from framewin.conversion.plan import ConversionPlan, plan_conversion
 from framewin.conversion.read import FrameReader
 from framewin.conversion.resume import plan_record, take_up
-from framewin.conversion.settings import ConvertOptions, ConvertSettings
+from framewin.conversion.settings import (
+    ConvertOptions,
+    ConvertSettings,
+    RunSettings,
+    with_options,
+)
 from framewin.conversion.statistics import BlockStatistics
 from framewin.errors import SourceError, StoreError
 from framewin.schema import FrameFormat, Gap, Progress
+from framewin.settings import taken
 from framewin.sources.damage import Damaged
 from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.chunked_frames import usable_cores
-from framewin.stores.codecs import NONE, Layout
+from framewin.stores.codecs import Layout
 from framewin.stores.verify import verify
 
 BLOCKS_AHEAD = 2
@@ -86,23 +92,8 @@ class ConvertReport:
         return (self.frames - self.resumed_frames) / self.seconds
 
 
-def convert(
-    source: str | Path,
-    dest: str | Path,
-    *,
-    format: str | None = None,
-    compression: str = NONE,
-    level: int | None = None,
-    chunk_frames: int | None = None,
-    nodata: float | None = None,
-    statistics: bool = False,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    in_flight: int | None = None,
-    progress: Progress | None = None,
-    restart: bool = False,
-    **options: Unpack[ConvertOptions],
-) -> ConvertReport:
+@with_options(ConvertOptions)
+def convert(source: str | Path, dest: str | Path, **options: Any) -> ConvertReport:
     """Pack a folder of frames or clips into a store.
 
     Frames are taken in the order of the last number in their names, each folder that holds
@@ -114,27 +105,7 @@ def convert(
         source: A folder of frames (one clip), of clips at any depth, or one clip file.
         dest: The store to make, for example `clips.zarr` or `clips.h5`. It appears whole or not
             at all.
-        format: `"zarr"` or `"hdf5"`; by default what the suffix of `dest` says.
-        compression: `"none"` gives frames that are mapped, the fastest to read; `"zstd"`,
-            `"lz4"` and `"gzip"` give a smaller store whose chunks are decompressed when read.
-        level: Of `"zstd"` (1 to 22, 3 by default) and `"gzip"` (1 to 9, 5 by default).
-        chunk_frames: Frames of a chunk, by default about 1 MiB of raw frames and 64 KiB of
-            compressed ones.
-        nodata: Pixel value that stands for no data, kept in the store.
-        statistics: Record mean, motion and no-data of each frame, so that `where=` and `weights=`
-            of a dataset need not read the frames. Not by default, for conversion is 6 to 30 %
-            slower with it, and they can be computed when they are needed.
-        workers: Decoding threads; by default one per core this process may use.
-        executor: Decodes and writes in their place: any `concurrent.futures.Executor`, such as a
-            `ProcessPoolExecutor` (that spawns), Dask's `Client.get_executor()` or mpi4py's
-            `MPIPoolExecutor`. Its workers need framewin and the same files at the same paths; the
-            store is the same to the last bit. It is not shut down.
-        in_flight: Tasks that `executor` is given at once; by default twice its workers, as far as
-            it tells their number.
-        progress: Called with (frames done, frames in all) after each block.
-        restart: Begin anew where an interrupted conversion could go on.
-        **options: The fields of `framewin.ConvertSettings`, which are named like the options
-            of the command line: `size=(64, 64)`, `mode="gray"`, `on_error="gap"`.
+        **options: The fields of `framewin.conversion.settings.ConvertOptions`.
 
     Returns:
         Counts, sizes and times of the conversion.
@@ -157,46 +128,28 @@ def convert(
         >>> report.clips, report.frames, str(report.frame_format)  # doctest: +SKIP
         (24, 960, '64x64x1 uint8')
     """
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be >= 1, got {workers}")
-    _check_executor(workers, executor, in_flight)
-    target = Target(format, Layout(compression, level, chunk_frames), nodata, statistics)
-    plan = plan_conversion(source, dest, ConvertSettings(**options), target)
-    return run(
-        plan,
-        workers=workers,
-        executor=executor,
-        in_flight=in_flight,
-        progress=progress,
-        restart=restart,
-    )
+    chosen = vars(ConvertOptions(**options))
+    plan = plan_conversion(source, dest, taken(ConvertSettings, chosen))
+    return run(plan, taken(RunSettings, chosen))
 
 
-def run(
-    plan: ConversionPlan,
-    *,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    in_flight: int | None = None,
-    progress: Progress | None = None,
-    restart: bool = False,
-) -> ConvertReport:
+def run(plan: ConversionPlan, how: RunSettings | None = None) -> ConvertReport:
     """Carry out a plan; see `convert`."""
+    how = how or RunSettings()
     started = time.perf_counter()
-    _check_executor(workers, executor, in_flight)
-    pool = None if executor is None else Pool(executor, in_flight)
-    hands = pool or workers or usable_cores()
+    pool = None if how.executor is None else Pool(how.executor, how.in_flight)
+    hands = pool or how.workers or usable_cores()
     _check_stores(plan)
     try:
         with durable.building(plan.dest, resumes=True) as site:
-            plan, resume = take_up(site, plan, restart=restart)
-            job = _Job(site, plan, hands, progress)
+            plan, resume = take_up(site, plan, restart=how.restart)
+            job = _Job(site, plan, hands, how.progress)
             job.run(resume=resume)
             while job.damaged:
                 # The rows of all frames behind a damaged one change. Damage is rare, so the
                 # conversion begins again without the damaged frames, which are all known now.
                 plan = plan.without(job.damaged)
-                job = _Job(site, plan, hands, progress)
+                job = _Job(site, plan, hands, how.progress)
                 job.run(resume=False)
     except OSError as exc:
         raise _write_error(plan, exc) from exc
@@ -219,16 +172,6 @@ def run(
         resumed_frames=job.resumed_frames,
         seconds=time.perf_counter() - started,
     )
-
-
-def _check_executor(workers: int | None, executor: Executor | None, in_flight: int | None) -> None:
-    if executor is not None and workers is not None:
-        raise ValueError(
-            f"executor and workers exclude each other, got workers={workers}; an executor has its "
-            "own workers"
-        )
-    if executor is None and in_flight is not None:
-        raise ValueError(f"in_flight is of an executor, got {in_flight} without one")
 
 
 def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
@@ -273,9 +216,9 @@ class _Job:
         plan = self.plan
         self.site.begin(plan_record(plan), resume=resume)
         self.writer = writer = plan.format.Writer(
-            self.site, plan.meta, plan.relative_files(), plan.target.layout
+            self.site, plan.meta, plan.relative_files(), plan.settings.layout
         )
-        statistics = BlockStatistics(plan.meta) if plan.target.statistics else None
+        statistics = BlockStatistics(plan.meta) if plan.settings.statistics else None
         if statistics is not None:
             writer.statistics = statistics.columns()
         self.grid = BlockGrid.of(plan, writer.chunk_frames, BLOCK_BYTES)

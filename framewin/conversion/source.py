@@ -125,7 +125,6 @@ def open_source(
     source: str | Path,
     settings: ConvertSettings | None = None,
     *,
-    nodata: float | None = None,
     nodata_in_files: bool = True,
     lenient: bool = False,
 ) -> OpenSource:
@@ -136,8 +135,7 @@ def open_source(
     Args:
         source: A folder of frames or clips, at any depth, or a file that is a clip by itself.
         settings: How files are read and what becomes of frames.
-        nodata: Pixel value that stands for no data.
-        nodata_in_files: Whether it is what files say where none is given.
+        nodata_in_files: Whether the no-data value is what files say where none is given.
         lenient: Leave damaged files out even where they would stop the conversion.
 
     Raises:
@@ -149,6 +147,7 @@ def open_source(
         source, "framewin convert reads files of this machine; framewin fetch brings a store"
     )
     source, settings = Path(source), settings or ConvertSettings()
+    nodata = settings.nodata
     check_nodata(nodata, settings)
     options, named = settings.read_options, settings.frame_regex is not None
     # Indices are refused of animations, which are clips all the same.

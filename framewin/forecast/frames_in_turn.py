@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,7 +81,10 @@ def open_frames(source: Path, trained_on: Location) -> FramesInTurn:
         _check_packing(source, store.meta.packing, trained_on)
         return StoreFrames(store)
     try:
-        settings = _settings(_opened(trained_on).meta.conversion)
+        recorded = _opened(trained_on).meta.conversion
+        settings = ConvertSettings.from_record(
+            {name: value for name, value in recorded.items() if name not in OF_ONE_SOURCE}
+        )
     except StoreError as exc:
         raise StoreError(
             f"how {source} is to be read stands in the store that was trained on: {exc}"
@@ -161,13 +163,3 @@ def _is_store(path: Path) -> bool:
     except SourceError:
         # Not one of framewin's; what is wrong with it is said when it is read.
         return False
-
-
-def _settings(recorded: Any) -> ConvertSettings:
-    known = {field.name for field in fields(ConvertSettings)} - {*OF_ONE_SOURCE}
-    chosen: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in recorded.items()
-        if name in known
-    }
-    return ConvertSettings(**chosen)

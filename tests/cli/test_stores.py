@@ -101,7 +101,7 @@ def test_names_cannot_command_the_terminal(
         (["convert", "{tmp}", "{tmp}/c.zarr"], 1, "framewin: {tmp}/c.zarr lies inside the source"),
         (["train", "{tmp}/none.zarr"], 1, "framewin: {tmp}/none.zarr does not exist; expected a"),
         (["train", "{tmp}", "--epochs", "0"], 2, "Invalid value for '--epochs'"),
-        (["train", "{tmp}", "--learning-rate", "0"], 2, "learning_rate must be above 0, got 0.0"),
+        (["train", "{tmp}", "--learning-rate", "0"], 2, "--learning-rate must be above 0, got 0.0"),
         (["convert", "{tmp}"], 2, "Missing argument 'DEST'"),
         (["convert", "{tmp}", "{tmp}/c.zarr", "--compression", "x"], 2, "must be one of none, lz4"),
         (["convert", "{tmp}", "{tmp}/c.h5", "--level", "3"], 2, "compression none has no level"),

@@ -131,7 +131,7 @@ def test_files_that_are_clips(tmp_path: Path) -> None:
         (["--size", "64"], "Invalid value for '--size': expected HxW, got '64'"),
         (["--crop", "1,2"], "Invalid value for '--crop': expected TOP:BOTTOM,LEFT:RIGHT"),
         (["--background", "red"], "Invalid value for '--background': expected R,G,B, got 'red'"),
-        (["--mode", "hsv"], "Invalid value for '--mode'"),
+        (["--mode", "hsv"], "--mode must be one of keep, gray, rgb, got 'hsv'"),
         (["--step", "soon"], "step must be a number, or a time"),
         (["--drop-alpha", "--background", "0,0,0"], "drop_alpha and background exclude each other"),
         (["--frame-regex", "("], "frame_regex '(' is not valid"),

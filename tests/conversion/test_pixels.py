@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+from dataclasses import fields
 from fractions import Fraction
 from math import floor
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import imagecodecs
 import numpy as np
@@ -508,7 +512,7 @@ def test_frames_of_any_threads_are_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     frames = {f"{i}.png": rng.integers(0, 256, (9, 13, 4), np.uint8) for i in range(40)}
     write_frames(tmp_path / "in", frames)
-    options: ConvertOptions = {"background": (1, 2, 3), "mode": "gray", "size": (5, 4)}
+    options: dict[str, Any] = {"background": (1, 2, 3), "mode": "gray", "size": (5, 4)}
     for workers in (1, 5):
         convert(tmp_path / "in", tmp_path / f"{workers}.zarr", workers=workers, **options)
     one, five = (open_store(tmp_path / f"{n}.zarr").frames.array for n in (1, 5))
@@ -558,5 +562,21 @@ def test_settings_are_checked(options: dict[str, object], message: str) -> None:
 
 
 def test_keyword_arguments_are_the_settings() -> None:
-    """`framewin.convert` takes exactly the fields, by the same names."""
-    assert list(ConvertOptions.__annotations__) == list(ConvertSettings.__dataclass_fields__)
+    """`framewin.convert` shows all fields, with their help, and takes no others."""
+    shown = inspect.signature(convert).parameters
+    assert list(shown) == ["source", "dest", *ConvertOptions.__dataclass_fields__]
+    for each in fields(ConvertOptions):
+        assert shown[each.name].default == each.default
+        assert f"        {each.name}: " in (convert.__doc__ or "")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sise'"):
+        convert("a", "b.zarr", sise=(1, 2))
+
+
+def test_a_record_of_settings() -> None:
+    """What a store records is read back; how the store lies is no part of it."""
+    chosen = ConvertSettings(size=(4, 6), fit="pad", include="a*", nodata=3.0, compression="zstd")
+    record = json.loads(json.dumps(chosen.as_json()))
+    assert "nodata" not in record
+    assert ConvertSettings.from_record(
+        {**record, "damaged": []}, nodata=3.0, compression="zstd"
+    ) == (chosen)
