@@ -130,10 +130,10 @@ def _blended(
     dtype = colours.dtype
     wide = np.float64 if dtype.kind == "f" else np.int64
     alpha = alpha.astype(wide)
-    behind: np.ndarray = background / 255
+    beneath: np.ndarray = background / 255
     if dtype.kind != "f":
-        behind = background.astype(wide) * (full // 255)
-    mixed = colours * (wide(full) if premultiplied else alpha) + behind * (full - alpha)
+        beneath = background.astype(wide) * (full // 255)
+    mixed = colours * (wide(full) if premultiplied else alpha) + beneath * (full - alpha)
     if dtype.kind != "f":
         # A premultiplied colour is at most its alpha, but files need not keep to that.
         mixed = np.minimum((mixed + full // 2) // full, full)

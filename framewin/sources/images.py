@@ -106,9 +106,9 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> Non
 
 
 def _check_end(data: bytes, pixels: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Refuse a JPEG file whose pixels end early, which libjpeg paints in one colour in silence.
+    """Refuse a JPEG file whose pixels end early, which libjpeg fills with one colour and no error.
 
-    It would take anything that stands before the end for pixels, if it missed some.
+    It would take anything before the end for pixels, if it missed some.
     """
     end = data.rfind(_JPEG_END)
     longer = _open(b"".join([data[:end], _NO_PIXELS, data[end:]]), path, options)

@@ -49,7 +49,7 @@ _kept = _Kept()
 def header(file: BinaryIO) -> bytes:
     """The bytes of a PNG file up to its first IDAT chunk, and some more.
 
-    Long texts and profiles may stand before it, so all of the file is read where it comes late.
+    Long texts and profiles may come before it, so all of the file is read where it is late.
     """
     start = file.read(_HEADER_BYTES)
     if any(name == b"IDAT" for name, _, _ in chunks(start)):

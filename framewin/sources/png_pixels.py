@@ -35,7 +35,7 @@ _CHUNK = struct.Struct(">I4s")
 _IEND = b"\0\0\0\0IEND\xaeB`\x82"
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 """IHDR colour type -> bits per sample that the PNG standard allows."""
-_FEW_BYTES = 2**12
+_FEW_BYTES = 2**13
 """Below, calls of libdeflate take more time than they save."""
 _MOST_KEPT_BYTES = 2**26
 _LARGEST_CHUNK = 2**30

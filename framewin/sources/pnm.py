@@ -32,7 +32,7 @@ _TEXT_BYTES = 12
 
 
 class _Head(NamedTuple):
-    """What stands before the pixels."""
+    """What comes before the pixels."""
 
     kind: int
     form: FrameFormat
@@ -116,10 +116,10 @@ def _head(data: bytes, path: str, options: ReadOptions) -> _Head:
     return _Head(kind, form, largest, found.end())
 
 
-def _check_size(found: int, size: int, behind: bytes, path: str) -> None:
+def _check_size(found: int, size: int, rest: bytes, path: str) -> None:
     if found < size:
         raise cut_short(f"{path} is cut short: its pixels need {size} bytes and have {found}")
-    if behind.strip():
+    if rest.strip():
         raise SourceError(
             f"{path} goes on behind its pixels, as files of several pictures do; save each as a "
             "file of its own"

@@ -49,7 +49,7 @@ logging.getLogger("tifffile").propagate = False
 
 
 def header(file: BinaryIO) -> bytes:
-    """All of a file: its directories may stand anywhere."""
+    """All of a file: its directories may be anywhere."""
     return file.read()
 
 
@@ -115,7 +115,7 @@ def _opened(file: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[A
 
 
 def _check_directories(file: BinaryIO, size: int, path: str) -> None:
-    """Follow the chain of directories, which tifffile would end in silence where it is cut."""
+    """Follow the chain of directories, where tifffile would stop at a cut without a word."""
 
     def number(place: int, form: str) -> int:
         file.seek(place)
