@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
 import numpy as np
 
-from framewin.arrays.containers import Column
+from framewin.arrays.clips import Column
 from framewin.errors import StoreError
 from framewin.remote import Location, RemotePath, location, refuse_url
 from framewin.scaling import SCALED_DTYPES, Normalize, Scaling, make_scaling

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
+from framewin.arrays.foreign_array import ForeignArray
 from framewin.errors import StoreError
 
 AXES = {"t": "time", "y": "height", "x": "width", "c": "channel", "n": "clip"}
@@ -52,26 +52,18 @@ _ALIKE = {
 """Number of axes, and whether the last may hold colours -> what they may be."""
 
 
-def checked_axes(
-    path: Path,
-    name: str,
-    shape: tuple[int, ...],
-    dimensions: tuple[str, ...] | None,
-    axes: str | None,
-) -> str:
+def checked_axes(array: ForeignArray, axes: str | None) -> str:
     """One letter of `AXES`, or `LEFT_OUT`, for each axis of an array.
 
     Args:
-        path: Where the array is, for errors.
-        name: What it is called there.
-        shape: Its shape.
-        dimensions: Names of its axes, where they have any.
+        array: Its shape, and names of its axes where they have any.
         axes: Letters that were given; they decide.
 
     Raises:
         StoreError: Letters that do not fit, or axes that could be several things.
     """
-    letters = usual_axes(f"{path}: {name!r}", shape, dimensions) if axes is None else axes
+    path, name, shape = array.path, array.name, array.info.shape
+    letters = usual_axes(array.label, shape, array.info.dimensions) if axes is None else axes
     named = letters.replace(LEFT_OUT, "")
     if (
         len(letters) != len(shape)
@@ -86,7 +78,7 @@ def checked_axes(
             f"each axis ({meanings}; {LEFT_OUT} for one of length 1 that is left out), for example "
             f"axes='{_example(shape)}'"
         )
-    if 0 in shape:
+    if min(shape) < 1:
         raise StoreError(f"{path}: {name!r} of shape {shape} holds no frame")
     for letter, size in zip(letters, shape, strict=True):
         if letter == LEFT_OUT and size != 1:
@@ -131,10 +123,15 @@ def _of_shape(what: str, shape: tuple[int, ...]) -> str:
     fitting = _ALIKE.get((len(shape), shape[-1] <= MOST_CHANNELS), ())
     if len(fitting) == 1:
         return fitting[0]
-    meanings = " or ".join(map(_spelt, fitting)) or "anything"
+    if not fitting:
+        raise StoreError(
+            f"{what} is an array of shape {shape}; expected (t, y, x), (t, y, x, c) or (y, x), or "
+            "other axes by axes="
+        )
+    meanings = " or ".join(f"({', '.join(axes)})" for axes in fitting)
+    advice = " or ".join(f"axes={axes!r}" for axes in fitting)
     raise StoreError(
-        f"{what} has the shape {shape}, which may be {meanings}; say what it is, as by "
-        f"{' or '.join(f'axes={axes!r}' for axes in fitting or [_example(shape)])}"
+        f"{what} has the shape {shape}, which may be {meanings}; say what it is, as by {advice}"
     )
 
 
@@ -188,7 +185,3 @@ def _completed(found: list[str | None]) -> str:
 def _example(shape: tuple[int, ...]) -> str:
     """Letters for as many axes."""
     return {2: "yx", 3: "tyx", 4: "tyxc", 5: "ntyxc"}.get(len(shape), "tyx")
-
-
-def _spelt(axes: str) -> str:
-    return f"({', '.join(axes)})"

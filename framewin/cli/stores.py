@@ -84,7 +84,7 @@ def _opened(place: Location, options: dict[str, Any]) -> Store | ArrayStore:
         except NotOursError as exc:
             foreign = exc
     store = open_array(place, **options, cache_bytes=0)
-    if foreign is not None and store.source.found.store_settings() is not None:
+    if foreign is not None and store.source.info.is_own:
         raise foreign
     return store
 

@@ -13,6 +13,7 @@ import numpy as np
 from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.source import OpenSource, check_format, check_meaning
+from framewin.conversion.store_source import read_store_from
 from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
 from framewin.sources.clips import Clip
@@ -183,7 +184,10 @@ class _OpenFile:
         try:
             if self.frames is None:
                 begin = int(self.indices[0])
-                self._position, self.frames = read_frames(path, self._options, begin)
+                if self._clip.is_store:
+                    self._position, self.frames = begin, read_store_from(path, begin)
+                else:
+                    self._position, self.frames = read_frames(path, self._options, begin)
             while self._position <= index:
                 frame = next(self.frames, None)
                 if frame is None:

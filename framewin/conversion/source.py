@@ -12,6 +12,7 @@ import numpy as np
 
 from framewin.conversion.pixels import PixelRule
 from framewin.conversion.settings import ConvertSettings
+from framewin.conversion.store_source import inspect_store
 from framewin.errors import FrameFormatError, SourceError
 from framewin.remote import refuse_url
 from framewin.schema import PACKING, ClipTable, FrameFormat, Progress, StoreMeta
@@ -155,7 +156,8 @@ def open_source(
     listing = list_frames(
         source, settings.list_rule, lambda path: is_clip(read_info(path, probed), named=named)
     )
-    headers = Headers(_root(source), options, lenient or settings.on_error == "gap", named)
+    gaps = lenient or settings.on_error == "gap"
+    headers = Headers(_root(source), options, gaps, named, inspect_store)
     headers.read(listing)
     _check_any(source, headers.clips, headers.damaged)
     stated = (settings.step, settings.step_tolerance) != (None, None)

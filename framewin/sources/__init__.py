@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
-from framewin.arrays.containers import is_zarr
+from framewin.arrays.file_kinds import is_zarr
 from framewin.errors import SourceError
 from framewin.sources.info import FileInfo, ReadOptions
 
@@ -23,8 +23,7 @@ _MODULES = {
     "framewin.sources.images": ".jpg .jpeg .bmp .webp .gif",
     "framewin.sources.tiff": ".tif .tiff",
     "framewin.sources.pnm": ".pnm .pbm .pgm .ppm .pgm.gz",
-    "framewin.sources.arrays": ".npy .npz",
-    "framewin.sources.hdf5_zarr": ".h5 .hdf5 .hdf .he5 .nc .nc4 .cdf .zarr",
+    "framewin.sources.arrays": ".npy .npz .h5 .hdf5 .hdf .he5 .nc .nc4 .cdf .zarr",
     "framewin.sources.video": (
         ".mp4 .avi .mov .mkv .webm .m4v .3gp .mpg .mpeg .ts .mts .m2ts .wmv .flv .ogv"
     ),
@@ -92,17 +91,16 @@ def read_frames(
     path: str, options: ReadOptions, first: int
 ) -> tuple[int, Iterator[np.ndarray | SourceError]]:
     """The frames of a clip from one at or before `first` on, and which that is."""
-    suffix = kind_suffix(path, options.kind)
-    # An array whose axes are stated is read like those of other containers, and may be many clips.
-    decoder = _decoder(".zarr" if options.axes is not None and suffix == ".npy" else suffix)
-    if hasattr(decoder, "read_clip_from"):
+    decoder: Any = clip_decoder(path, options.kind)
+    if is_seekable(path, options.kind):
         return first, decoder.read_clip_from(path, options, first)
     return 0, decoder.read_clip(path, options)
 
 
 def is_seekable(path: str, kind: str | None = None) -> bool:
     """Whether the frames of a clip file can be read from any of them on."""
-    return hasattr(clip_decoder(path, kind), "read_clip_from")
+    # Archives are decoded from their beginning.
+    return suffix_of(path) != ".npz" and hasattr(clip_decoder(path, kind), "read_clip_from")
 
 
 def is_clip_path(path: Path) -> bool:

@@ -1,263 +1,168 @@
-"""NumPy arrays as frames: `.npy` and `.npz`, axes (t, y, x) or (t, y, x, c), or one frame (y, x).
-
-A `.npy` file whose axes are stated is read like the arrays of other containers.
-Nothing is unpickled. Frames are read one by one, so that a file may be larger than memory.
-"""
+"""Arrays of HDF5, netCDF4, Zarr and NumPy as frames and clips."""
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from framewin.arrays.axes import usual_axes
+from framewin.arrays import open_frames
+from framewin.arrays.clips import clip_table
+from framewin.arrays.file_kinds import is_hdf5, not_read, start_of
+from framewin.arrays.frames import FrameArray
 from framewin.errors import FrameFormatError, SourceError, StoreError
-from framewin.schema import FRAME_DTYPES, FrameFormat
-from framewin.sources import hdf5_zarr as containers
-from framewin.sources import suffix_of
+from framewin.schema import ClipTable
+from framewin.sources import kind_suffix, suffix_of
 from framewin.sources.info import (
+    STORE_KIND,
     FileInfo,
     ReadOptions,
     alpha_of_array,
     check_kind,
     check_pixels,
-    kind_of,
+    clip_fields,
+    packing_notes,
 )
 
 HEADER_BYTES = 2**16
-# Deflate cannot pack more than 1032 bytes into one.
-_DEFLATE_RATIO = 1040
-
-
-class _Layout(NamedTuple):
-    """What the header of an array says."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Of all elements."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+_READ_BYTES = 2**22
 
 
 def header(file: BinaryIO) -> bytes:
-    """The beginning of a `.npy` file, or all of an archive, whose directory is at its end."""
-    start = file.read(HEADER_BYTES)
-    return start + file.read() if kind_of(start) == ("NumPy archive", ".npz") else start
+    """The beginning of a file; where it does not tell all, its library reads the rest."""
+    return file.read(HEADER_BYTES)
 
 
 def inspect(data: bytes, path: str, options: ReadOptions) -> FileInfo:
-    """What the array holds, from its header.
-
-    Raises:
-        SourceError: Not an array, or one of other axes or another dtype.
-    """
-    if options.axes is not None:
-        _refuse_archive(path)
-        check_kind(data, path, "NumPy")
-        return containers.inspect_clip(path, options)
-    with _array_in(io.BytesIO(data), path, options) as (file, _):
-        return _info(_layout(file, path), path, options)
+    """What the array holds; see `inspect_clip`."""
+    with _source_errors(path, options):
+        _check_start(data, path, options)
+        return _info(_open(path, options, data), path, options)
 
 
 def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions) -> None:
-    """Copy an array of a single frame into `out`, (H, W, C)."""
-    if options.axes is not None:
-        containers.decode(data, out, path, options)
-        return
-    with _array_in(io.BytesIO(data), path, options) as (file, size):
-        layout = _layout(file, path)
-        if _info(layout, path, options).is_clip:
+    """Read an array of a single frame into `out`, (H, W, C)."""
+    with _source_errors(path, options), closing(_open(path, options, data)) as source:
+        if source.num_frames > 1:
             raise FrameFormatError(
-                f"{path} has the shape {layout.shape} in a place for single frames of (y, x); "
-                "leave it out by exclude="
+                f"{path} holds {source.num_frames} frames in a place for single frames; leave it "
+                "out by exclude="
             )
-        _check_size(layout, size - file.tell(), path)
-        [frame] = _frames(file, layout, path)
-        out[:] = frame
+        out[:] = source.read(0, 1)[0]
 
 
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
-    """What `read_clip` gives; of a `.npz` file with several arrays `stream=` says which."""
-    if options.axes is not None:
-        _refuse_archive(path)
-        return containers.inspect_clip(path, options)
-    with open(path, "rb") as opened, _array_in(opened, path, options) as (file, size):
-        layout = _layout(file, path)
-        _check_size(layout, size - file.tell(), path)
-    return _info(layout, path, options)
+    """How many frames of what kind, and which clips they belong to; no pixel is read.
+
+    Raises:
+        SourceError: No such array, axes that do not fit it, or a missing chunk.
+    """
+    # The time of a folder says nothing of the files in it.
+    _opened.cache_clear()
+    with _source_errors(path, options):
+        if not Path(path).is_dir():
+            _check_start(start_of(Path(path)), path, options)
+        source = _open(path, options)
+        if not options.allow_missing_chunks:
+            source.check_chunks()
+        return _info(source, path, options)
 
 
 def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
-    """The frames of an array, (H, W, C) each.
-
-    Raises:
-        SourceError: The file ends early, or its checksum is wrong.
-    """
-    if options.axes is not None:
-        yield from containers.read_clip(path, options)
-        return
-    with open(path, "rb") as opened, _array_in(opened, path, options) as (file, _):
-        yield from _frames(file, _layout(file, path), path)
+    """All frames in order, (H, W, C) each."""
+    return read_clip_from(path, options, 0)
 
 
-def _refuse_archive(path: str) -> None:
-    if suffix_of(path) == ".npz":
-        raise SourceError(
-            f"{path} is an archive, whose arrays axes= cannot turn; save the array as .npy"
-        )
+def read_clip_from(path: str, options: ReadOptions, first: int) -> Iterator[np.ndarray]:
+    """Frames from `first` on, (H, W, C) each."""
+    with _source_errors(path, options), closing(_opened_again(path, options)) as source:
+        size = source.chunk_frames or max(1, _READ_BYTES // source.frame_format.nbytes)
+        while first < source.num_frames:
+            # To the end of the chunk, so that each chunk is decoded once.
+            end = min((first // size + 1) * size, source.end_of_clip(first))
+            yield from source.read(first, end)
+            first = end
 
 
-@contextmanager
-def _array_in(source: BinaryIO, path: str, options: ReadOptions) -> Iterator[tuple[Any, int]]:
-    """The array in an opened file, at its beginning, and its size in bytes."""
-    archived = suffix_of(path) == ".npz"
-    check_kind(source.read(16), path, "NumPy archive" if archived else "NumPy")
-    size = source.seek(0, io.SEEK_END)
-    source.seek(0)
-    if not archived:
-        yield source, size
-        return
-    # zipfile raises its own errors, those of whatever decompresses, and OSError for wrong offsets.
-    try:
-        with zipfile.ZipFile(source) as archive:
-            member = _chosen(archive.infolist(), path, options)
-            _check_member(member, size, path)
-            with archive.open(member) as file:
-                yield file, member.file_size
-    except SourceError:
-        raise
-    except Exception as exc:
-        raise SourceError(f"{path} is a damaged archive ({exc}); repair or remove it") from exc
-
-
-def _check_member(member: zipfile.ZipInfo, size: int, path: str) -> None:
-    """Refuse a size that the archive's own directory makes up."""
-    packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    most = min(member.compress_size, size) * _DEFLATE_RATIO
-    if not packed or member.file_size > most:
-        raise SourceError(
-            f"{path} claims {member.file_size} bytes for {member.filename}; expected at most "
-            f"{most}, stored or deflated; save it again by numpy.savez_compressed"
-        )
-
-
-def _chosen(members: list[zipfile.ZipInfo], path: str, options: ReadOptions) -> zipfile.ZipInfo:
-    arrays = [member for member in members if member.filename.endswith(".npy")]
-    names = ", ".join(f"{i}: {a.filename.removesuffix('.npy')}" for i, a in enumerate(arrays))
-    if not arrays:
-        raise SourceError(f"{path} holds no array; remove it or leave it out by exclude=")
-    if options.stream is None and len(arrays) > 1:
-        raise SourceError(f"{path} holds several arrays ({names}); choose one by stream=")
-    chosen = options.stream or 0
-    if chosen >= len(arrays):
-        raise SourceError(f"{path} has no stream {chosen}; it holds {names}")
-    return arrays[chosen]
-
-
-class _Header:
-    """The beginning of a file, of which no more is read than a header may have."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        """As of a file."""
-        if size > HEADER_BYTES:
-            raise ValueError(f"it claims to have {size} bytes")
-        data: bytes = self._file.read(size)
-        return data
-
-
-def _layout(file: Any, path: str) -> _Layout:
-    # What a garbled header makes numpy raise depends on where it is garbled.
-    try:
-        file = _Header(file)
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
-            version, np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
-    except Exception as exc:
-        reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-        raise SourceError(
-            f"{path} has a damaged array header ({reason}); repair or remove it"
-        ) from exc
-    return _Layout(tuple(int(n) for n in shape), fortran, dtype)
-
-
-def _info(layout: _Layout, path: str, options: ReadOptions) -> FileInfo:
-    shape, dtype = layout.shape, layout.dtype
-    stored = "uint8" if dtype == np.bool_ else dtype.name
-    if stored not in FRAME_DTYPES:
-        raise SourceError(
-            f"{path} is an array of {dtype}; expected {', '.join(FRAME_DTYPES)} or bool, save it "
-            "as one of them"
-        )
-    if len(shape) not in (2, 3, 4) or min(shape) < 1:
-        raise SourceError(
-            f"{path} is an array of shape {shape}; expected (t, y, x), (t, y, x, c) or (y, x), or "
-            "other axes by axes="
-        )
-    try:
-        usual_axes(path, shape, None)
-    except StoreError as exc:
-        raise SourceError(f"{exc}{_of_archive(path)}") from exc
-    height, width = shape[:2] if len(shape) == 2 else shape[1:3]
-    channels = shape[3] if len(shape) == 4 else 1
-    check_pixels(height, width, path, options)
-    frames = shape[0] if len(shape) > 2 else 1
-    return FileInfo(
-        FrameFormat(height, width, channels, stored),
-        "NumPy",
-        f"{channels} channels of {dtype.name}",
-        is_clip=frames > 1,
-        frames=frames,
-        alpha=alpha_of_array(channels),
+def _open(path: str, options: ReadOptions, data: bytes | None = None) -> FrameArray:
+    return open_frames(
+        Path(path), array=options.array, axes=options.axes, stream=options.stream, data=data
     )
 
 
-def _of_archive(path: str) -> str:
-    return "; save the array as .npy for that" if suffix_of(path) == ".npz" else ""
+def _opened_again(path: str, options: ReadOptions) -> FrameArray:
+    """An array, which may have thousands of clips, each of which opens it."""
+    # What an archive has open is of one reader.
+    if suffix_of(path) == ".npz":
+        return _open(path, options)
+    return _opened(path, options, Path(path).stat().st_mtime_ns)
 
 
-def _check_size(layout: _Layout, found: int, path: str) -> None:
-    if found < layout.nbytes:
+@lru_cache(maxsize=8)
+def _opened(path: str, options: ReadOptions, changed_ns: int) -> FrameArray:
+    """An array as it was at that time."""
+    return _open(path, options)
+
+
+def _check_start(start: bytes, path: str, options: ReadOptions) -> None:
+    """Refuse a file that is something else than its suffix, or the kind that was stated, says."""
+    suffix = suffix_of(path) if suffix_of(path) == ".npz" else kind_suffix(path, options.kind)
+    if suffix in _NUMPY_KINDS:
+        check_kind(start, path, _NUMPY_KINDS[suffix])
+    elif suffix != ".zarr" and not_read(start) is None and not is_hdf5(Path(path)):
+        check_kind(start, path, "HDF5")
+
+
+_NUMPY_KINDS = {".npy": "NumPy", ".npz": "NumPy archive"}
+
+
+def _info(source: FrameArray, path: str, options: ReadOptions) -> FileInfo:
+    form = source.frame_format
+    check_pixels(form.height, form.width, path, options)
+    of_numpy = kind_suffix(path, options.kind) in _NUMPY_KINDS
+    mode = f"{form.channels} channels of {form.dtype}"
+    if source.info.is_own:
+        # What else it holds is read as of any store.
+        return FileInfo(form, STORE_KIND, mode, is_clip=True, frames=source.num_frames)
+    clips = _clips(source, options)
+    notes = (*source.info.notes, *packing_notes(source.info.packing))
+    return FileInfo(
+        form,
+        "NumPy" if of_numpy else f"{Path(path).suffix[1:].upper() or 'Zarr'} array",
+        mode,
+        (*notes, *source.left_out, *source.notes),
+        is_clip="t" in source.axes,
+        frames=source.num_frames,
+        nodata=source.nodata,
+        packing=source.info.packing,
+        alpha=alpha_of_array(form.channels),
+        merged=source.merged,
+        coordinates={} if options.pixels_only else source.coordinates(),
+        **clip_fields(clips, named=len(clips.names) > 1 or "n" in source.axes),
+    )
+
+
+def _clips(source: FrameArray, options: ReadOptions) -> ClipTable:
+    """The clips of an array; counted through where only pixels matter."""
+    if options.pixels_only:
+        start = np.zeros(1, np.int64)
+        return ClipTable((source.name,), start, start, start, source.num_frames, step=1)
+    return clip_table(source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers)
+
+
+@contextmanager
+def _source_errors(path: str, options: ReadOptions) -> Iterator[None]:
+    archived = suffix_of(path) == ".npz"
+    if archived and options.axes is not None:
         raise SourceError(
-            f"{path} is cut short: its array needs {layout.nbytes} bytes and has {found}; copy "
-            "it again or remove it"
+            f"{path} is an archive, whose arrays axes= cannot turn; save the array as .npy"
         )
-
-
-def _frames(file: Any, layout: _Layout, path: str) -> Iterator[np.ndarray]:
-    """Each frame as (H, W, C) in the machine's byte order."""
-    shape = layout.shape if len(layout.shape) > 2 else (1, *layout.shape)
-    if layout.fortran:
-        flat = np.frombuffer(_exactly(file, layout.nbytes, path), layout.dtype)
-        for frame in flat.reshape(layout.shape, order="F").reshape(shape):
-            yield _stored(frame)
-        return
-    size = layout.nbytes // shape[0]
-    for _ in range(shape[0]):
-        frame = np.frombuffer(_exactly(file, size, path), layout.dtype)
-        yield _stored(frame.reshape(shape[1:]))
-
-
-def _exactly(file: Any, size: int, path: str) -> bytes:
-    data: bytes = file.read(size)
-    if len(data) != size:
-        raise SourceError(f"{path} is cut short; copy it again or remove it")
-    return data
-
-
-def _stored(frame: np.ndarray) -> np.ndarray:
-    frame = frame if frame.ndim == 3 else frame[..., np.newaxis]
-    if frame.dtype == np.bool_:
-        return frame * np.uint8(255)
-    return frame.astype(frame.dtype.newbyteorder("="), copy=False)
+    try:
+        yield
+    except StoreError as exc:
+        of_axes = "; save the array as .npy for that" if archived and "axes=" in str(exc) else ""
+        raise SourceError(f"{exc}{of_axes}") from exc

@@ -5,6 +5,7 @@ Only then is it known whether `walk_1.tif` and `walk_2.tif` are two frames or tw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class Headers:
     """Whether damaged files are left out; otherwise they are errors."""
     named: bool
     """Whether names tell the order of files of one frame each, whatever time they hold."""
+    store_info: Callable[[str], FileInfo]
+    """What a file holds that is a store of framewin's."""
     clips: list[Clip] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
 
@@ -114,6 +117,8 @@ class Headers:
     def _clip_info(self, path: str) -> FileInfo:
         options = self.options
         info = clip_decoder(path, options.kind).inspect_clip(path, options)
+        if info.kind == STORE_KIND:
+            info = self.store_info(path)
         if info.frames > options.max_pixels:
             raise SourceError(
                 f"{path} claims {info.frames:,} frames, more than the {options.max_pixels:,} "
@@ -188,7 +193,7 @@ def is_clip(info: FileInfo, *, named: bool) -> bool:
 
 
 def read_info(path: str, options: ReadOptions) -> FileInfo:
-    """What a file holds, from its header.
+    """What a file holds, from its header; of a store of framewin's, only that it is one.
 
     Raises:
         SourceError: Not readable, or not of the kind its suffix says.

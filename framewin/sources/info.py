@@ -10,8 +10,10 @@ from fnmatch import translate
 from typing import Any
 from unicodedata import normalize
 
+import numpy as np
+
 from framewin.errors import SourceError
-from framewin.schema import FrameFormat, Int64Array
+from framewin.schema import ClipTable, FrameFormat, Int64Array
 from framewin.sources.names import NameRule
 
 MAX_PIXELS = 2**28
@@ -147,6 +149,31 @@ class FileInfo:
 def alpha_of_array(channels: int) -> str:
     """`FileInfo.alpha` of an array, which does not say that the last of 2 or 4 is alpha."""
     return "straight" if channels in (1, 3) else "bands"
+
+
+def packing_notes(packing: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note on each attribute that would change values, or say which are valid."""
+    return tuple(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in packing.items()
+        if name in ("scale_factor", "add_offset") or name.startswith("valid_")
+    )
+
+
+def clip_fields(clips: ClipTable, *, named: bool) -> dict[str, Any]:
+    """The fields of `FileInfo` that say what clips a file holds, by their names where `named`."""
+    tolerance = 0
+    if clips.uneven is not None:
+        misses = np.abs(np.diff(clips.uneven) - clips.step)
+        tolerance = int(np.delete(misses, clips.segment_starts[1:] - 1).max(initial=0))
+    rows = zip(clips.names, clips.clip_starts.tolist(), clips.clip_lengths.tolist(), strict=True)
+    return {
+        "numbers": clips.frame_numbers(np.arange(clips.num_frames)),
+        "step": clips.step,
+        "tolerance": tolerance,
+        "time_unit": clips.time_unit,
+        "parts": tuple(ClipPart(n, begin, begin + length) for n, begin, length in rows) * named,
+    }
 
 
 def check_kind(data: bytes, path: str, kind: str) -> None:

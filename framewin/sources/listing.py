@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from framewin.arrays.containers import is_zarr
+from framewin.arrays.file_kinds import is_zarr
 from framewin.errors import SourceError
 from framewin.schema import Int64Array, listed
 from framewin.sources import CLIP_SUFFIXES, SOURCES, USUAL_CLIP_SUFFIXES, kind_suffix, suffix_of

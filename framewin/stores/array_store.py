@@ -11,7 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from framewin.arrays.containers import Column, clip_table, open_frames
+from framewin.arrays import open_frames
+from framewin.arrays.clips import Column, clip_table
 from framewin.errors import StoreError
 from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, StoreMeta
@@ -41,6 +42,11 @@ class ArrayStore:
         source = open_frames(path, array=array, axes=axes)
         self.path = path
         self.source = source
+        if any(member.is_archived for member in source.members):
+            raise StoreError(
+                f"{path} is an archive, which is decoded from its beginning; convert it, or save "
+                "its array as .npy"
+            )
         clips = clip_table(
             source, clip_ids=clip_ids, clip_starts=clip_starts, frame_numbers=frame_numbers
         )
@@ -68,7 +74,7 @@ class ArrayStore:
         digest = hashlib.sha256(repr(named).encode())
         clips = self.meta.clips
         digest.update(repr((self.meta.frame_format, clips.names, clips.num_frames)).encode())
-        for path in sorted(self.source.found.files()):
+        for path in sorted({path for member in self.source.members for path in member.files()}):
             status = path.stat()
             digest.update(repr((str(path.resolve()), status.st_size, status.st_mtime_ns)).encode())
         for rows in (clips.clip_starts, clips.segment_starts, clips.first_numbers):
@@ -84,9 +90,8 @@ class ArrayStore:
 
     def _open_frames(self, cache_bytes: int) -> MappedFrames | ChunkedFrames:
         frame_format, num_frames = self.meta.frame_format, self.meta.clips.num_frames
-        place = self.source.info.place
-        if place is not None and self.source.lies_in_order:
-            path, offset = place
+        if self.source.place is not None:
+            path, offset = self.source.place
             expected = offset + num_frames * frame_format.nbytes
             if path.stat().st_size < expected:
                 raise StoreError(

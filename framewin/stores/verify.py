@@ -15,7 +15,7 @@ from typing import Any, cast
 import google_crc32c
 import numpy as np
 
-from framewin.arrays.containers import open_frames
+from framewin.arrays import open_frames
 from framewin.errors import StoreError
 from framewin.remote import (
     DeniedObjectError,

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from framewin import StoreError
 from framewin.arrays.axes import checked_axes
+from framewin.arrays.foreign_array import ArrayInfo, ForeignArray
+
+
+def checked(shape: tuple[int, ...], names: tuple[str, ...] | None, axes: str | None) -> str:
+    """The axes of an array of this shape."""
+    array = ForeignArray()
+    array.path, array.name = Path("a"), "a"
+    array.info = ArrayInfo(shape, np.dtype("u1"), dimensions=names)
+    return checked_axes(array, axes)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +50,8 @@ from framewin.arrays.axes import checked_axes
 )
 def test_axes_that_are_certain(shape: tuple[int, ...], names: tuple[str, ...], axes: str) -> None:
     """Names decide where there are any, else a shape that leaves no choice."""
-    assert checked_axes(Path("a"), "a", shape, names, None) == axes
-    assert checked_axes(Path("a"), "a", shape, names, axes) == axes
+    assert checked(shape, names, None) == axes
+    assert checked(shape, names, axes) == axes
 
 
 @pytest.mark.parametrize(
@@ -65,9 +75,9 @@ def test_axes_in_doubt(
 ) -> None:
     """Nothing is guessed: shape and names are shown with axes, which are taken."""
     with pytest.raises(StoreError, match=re.escape(message)) as caught:
-        checked_axes(Path("a"), "a", shape, names, None)
+        checked(shape, names, None)
     assert f"axes={advice!r}" in str(caught.value)
-    assert checked_axes(Path("a"), "a", shape, names, advice) == advice
+    assert checked(shape, names, advice) == advice
 
 
 @pytest.mark.parametrize(
@@ -81,4 +91,4 @@ def test_axes_in_doubt(
 def test_axes_that_do_not_fit(axes: str, message: str) -> None:
     """Frames are left out of nothing, and clips have a time."""
     with pytest.raises(StoreError, match=re.escape(message)):
-        checked_axes(Path("a"), "a", (9, 3, 6, 8), None, axes)
+        checked((9, 3, 6, 8), None, axes)

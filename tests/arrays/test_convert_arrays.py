@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
-from framewin.arrays.containers import FrameArray
+from framewin.arrays.frames import FrameArray
 from framewin.conversion import source as opening
 from framewin.conversion.against import compare
 from framewin.stores import open_store

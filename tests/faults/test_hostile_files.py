@@ -167,20 +167,14 @@ def test_links_that_fan_out(tmp_path: Path) -> None:
 NESTED = '{"a":' * 50_000 + "1" + "}" * 50_000
 
 
-@pytest.mark.parametrize("name", ["zarr.json", ".zattrs", "movie/.zattrs", "a.h5"])
+@pytest.mark.parametrize("name", ["zarr.json", ".zattrs", "movie/.zattrs"])
 def test_json_that_is_nested_deeply(tmp_path: Path, name: str) -> None:
     """It ends no process, in place or converted."""
     path = tmp_path / "a.zarr"
-    if name == "a.h5":
-        path = tmp_path / "a.h5"
-        with h5py.File(path, "w") as file:
-            file["frames"] = np.ones((3, 4, 5), "u1")
-            file.attrs["framewin"] = NESTED[:60_000]
-    else:
-        group = zarr.create_group(path, zarr_format=3 if name == "zarr.json" else 2)
-        group.create_array("movie", data=np.ones((3, 4, 5), "u1"))
-        text = NESTED if name != "zarr.json" else NESTED.replace("1", (path / name).read_text())
-        (path / name).write_text(text)
+    group = zarr.create_group(path, zarr_format=3 if name == "zarr.json" else 2)
+    group.create_array("movie", data=np.ones((3, 4, 5), "u1"))
+    text = NESTED if name != "zarr.json" else NESTED.replace("1", (path / name).read_text())
+    (path / name).write_text(text)
     message = re.escape(f"{path} cannot be read (RecursionError: maximum recursion depth exceeded")
     with pytest.raises(StoreError, match=message):
         open_array(path, cache_bytes=0)
@@ -188,13 +182,13 @@ def test_json_that_is_nested_deeply(tmp_path: Path, name: str) -> None:
         convert(path, tmp_path / "clips.zarr")
 
 
-@pytest.mark.parametrize("settings", ["[]", "{}", "7", '{"nodata": null, "step": 0}'])
+@pytest.mark.parametrize("settings", ["[]", '{"nodata": null, "step": 0}', NESTED[:60_000]])
 def test_settings_that_are_none(tmp_path: Path, settings: str) -> None:
     """A file that claims to be a store of framewin's is none for that."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["frames"] = np.ones((3, 4, 5), "u1")
         file.attrs["framewin"] = settings
-    with pytest.raises(SourceError, match=r"a\.h5 (cannot be read \(|holds no array 'clips/name')"):
+    with pytest.raises(SourceError, match=r"a\.h5 was not made by framewin convert, or is cut sh"):
         convert(tmp_path / "a.h5", tmp_path / "clips.zarr")
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
-from framewin.arrays.containers import FrameArray
+from framewin.arrays.frames import FrameArray
 from framewin.stores import open_store
 from framewin.stores import record as records
 from framewin.stores.zarr_store import RECORD

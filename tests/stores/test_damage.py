@@ -31,7 +31,7 @@ from framewin import (
     StoreError,
     convert,
 )
-from framewin.arrays.containers import ZARR_CODECS
+from framewin.arrays.zarr_arrays import CODECS
 from framewin.conversion.against import compare
 from framewin.schema import Gap
 from framewin.stores import open_store
@@ -274,7 +274,7 @@ def stack(folder: Path, suffix: str) -> None:
         (".png", "framewin.conversion.read.os.read", failing_disk, "cannot be read: Input/output"),
         (".tif", "tifffile.TiffPage.asarray", failing_disk, "a.tif cannot be read: Input/output"),
         (".tif", "tifffile.TiffPage.asarray", no_memory, "a.tif cannot be read: there is too l"),
-        (".npy", "framewin.sources.arrays._stored", failing_disk, "cannot be read: Input/output"),
+        (".npy", "numpy.fromfile", failing_disk, "cannot be read: Input/output"),
         (".h5", "h5py.Dataset.__getitem__", failing_disk, "a.h5 cannot be read: Input/output"),
         (".zarr", "zarr.Array.__getitem__", failing_disk, "a.zarr cannot be read: Input/output"),
         (".zarr", "zarr.Array.__getitem__", no_memory, "a.zarr cannot be read: there is too"),
@@ -328,7 +328,7 @@ def test_codecs_that_are_not_installed_are_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clips beside such a Zarr array are not all that is converted."""
-    monkeypatch.setattr("framewin.arrays.containers.ZARR_CODECS", ZARR_CODECS | {"nobodys"})
+    monkeypatch.setattr("framewin.arrays.zarr_arrays.CODECS", CODECS | {"nobodys"})
     source = tmp_path / "in"
     (source / "b").mkdir(parents=True)
     stack(source / "b", ".npy")
