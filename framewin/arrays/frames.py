@@ -37,6 +37,8 @@ class FrameArray:
         """Of the array, or the pattern that names several."""
         self.info = first.info
         """Of the first array."""
+        for member in members:
+            _check_dtype(member)
         self.axes = checked_axes(first, axes)
         self.frame_format = _frame_format(first, self.axes)
         self.nodata: float | None = next(iter(self.info.missing), None)
@@ -194,13 +196,16 @@ class FrameArray:
             )
 
 
-def _frame_format(array: ForeignArray, axes: str) -> FrameFormat:
-    info = array.info
-    if info.dtype.name not in FRAME_DTYPES:
-        advice = "decode them first" if info.dtype.kind in "OSUV" else "save it as one of them"
+def _check_dtype(array: ForeignArray) -> None:
+    dtype = array.info.dtype
+    if dtype.name not in FRAME_DTYPES:
+        advice = "decode them first" if dtype.kind in "OSUV" else "save it as one of them"
         raise StoreError(
-            f"{array.label} holds {values_in_words(info.dtype)} values; expected one of "
+            f"{array.label} holds {values_in_words(dtype)} values; expected one of "
             f"{', '.join(FRAME_DTYPES)}; {advice}"
         )
-    sizes = dict(zip(axes, info.shape, strict=True))
-    return FrameFormat(sizes["y"], sizes["x"], sizes.get("c", 1), info.dtype.name)
+
+
+def _frame_format(array: ForeignArray, axes: str) -> FrameFormat:
+    sizes = dict(zip(axes, array.info.shape, strict=True))
+    return FrameFormat(sizes["y"], sizes["x"], sizes.get("c", 1), array.info.dtype.name)
