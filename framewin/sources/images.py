@@ -29,8 +29,7 @@ from framewin.sources.info import (
 from framewin.sources.timing import with_delays
 
 _KINDS = {
-    ".jpg": ("JPEG", "Jpeg"),
-    ".jpeg": ("JPEG", "Jpeg"),
+    **dict.fromkeys((".jpg", ".jpeg"), ("JPEG", "Jpeg")),
     ".bmp": ("BMP", "Bmp"),
     ".webp": ("WebP", "WebP"),
     ".gif": ("GIF", "Gif"),

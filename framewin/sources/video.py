@@ -193,11 +193,8 @@ def _opened(path: str, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
         found = f"is a {kind[0]} file; rename it to {kind[1]}" if kind else "is empty; remove it"
         raise SourceError(f"{path} {found}")
     # PyAV raises FFmpeg's errors, and others where a damaged header leaves something out.
-    problem = f"{path} is not a video that FFmpeg can read"
-    with (
-        as_damage(problem, cut_short),
-        av.open(path, metadata_errors="ignore") as container,
-    ):
+    guard = as_damage(f"{path} is not a video that FFmpeg can read", cut_short)
+    with guard, av.open(path, metadata_errors="ignore") as container:
         yield container, _chosen(container, path, options)
 
 
@@ -229,13 +226,13 @@ def _described(stream: Any) -> str:
 
 def _packets(container: Any, stream: Any, path: str) -> _Packets:
     """What the packets of a stream say, without decoding them."""
-    count = 0
+    total = 0
     shown: list[tuple[int | None, int | None, int]] = []
     checks: dict[int, bool] = {}
     for index, packet in enumerate(container.demux(stream)):
         if not packet.size and packet.dts is None:  # the last one only flushes the decoder
             continue
-        count += 1
+        total += 1
         if packet.size and not packet.is_discard:
             shown.append((packet.pts, packet.dts, packet.duration or 0))
             if stream.codec_context.name == "ffv1":
@@ -252,7 +249,7 @@ def _packets(container: Any, stream: Any, path: str) -> _Packets:
     # Checksums are an option of the encoder: where none is right there are none.
     checked = any(checks.values())
     wrong = frozenset(index for index, right in checks.items() if checked and not right)
-    return _Packets(np.sort(times), carried, count, wrong, end)
+    return _Packets(np.sort(times), carried, total, wrong, end)
 
 
 def _cut(container: Any, stream: Any, packets: _Packets, timing: Timing, path: str) -> str | None:
