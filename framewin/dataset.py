@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 import numpy as np
 
 from framewin.arrays.clips import Column
-from framewin.errors import StoreError
+from framewin.errors import StoreError, one_line
 from framewin.remote import Location, RemotePath, location, refuse_url
 from framewin.scaling import SCALED_DTYPES, Normalize, Scaling, make_scaling
 from framewin.schema import ClipTable, FrameFormat, Int64Array, Progress, listed
@@ -126,7 +126,7 @@ class SplitParts(dict[str, "FrameWindowDataset"]):
                 text = self.table.to_json(first.clips, first.identity)
                 site.store.write_text(text, encoding="utf-8")
         except OSError as exc:
-            raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc
+            raise StoreError(f"{path} cannot be written: {one_line(exc)}") from exc
         return path
 
 

@@ -7,7 +7,13 @@
     |   `-- SourceChangedError    a file that changed while it was converted
     |-- StoreError                a store that cannot be read, or must not be written
     |   |-- FormatVersionError    a store of a newer framewin
-    |   `-- NotOursError          nothing that framewin wrote
+    |   |-- NotOursError          nothing that framewin wrote
+    |   |-- NotWholeError         no record at the end of a file, or a damaged one
+    |   |-- MissingObjectError    no object of that name in an object store
+    |   |-- DeniedObjectError     an object that may not be read, or is not there
+    |   |-- AppearedError         another process made the same store meanwhile
+    |   `-- InUseError            another process is making the same store
+    |       `-- HeldElsewhereError  perhaps: it is on another machine, if it still runs
     |-- TrainingError             training that cannot start, or went wrong
     `-- MissingDependencyError    an optional package is not installed (also an ImportError)
 
@@ -31,6 +37,17 @@ def shown(text: str) -> str:
     'a\\nstore  \\x1b[2J'
     """
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(exc: BaseException, *, kind: bool = False) -> str:
+    """What an exception says, which may be nothing or many lines; with its kind if that is asked.
+
+    >>> one_line(KeyError("name"), kind=True)
+    "KeyError: 'name'"
+    """
+    text = str(exc) if kind else str(getattr(exc, "strerror", None) or exc)
+    lines, name = text.splitlines()[:1], type(exc).__name__
+    return ": ".join([name, *lines]) if kind else (lines or [name])[0]
 
 
 class FramewinError(Exception):
@@ -65,6 +82,30 @@ class StoreError(FramewinError):
 
 class NotOursError(StoreError):
     """What is there was not written by framewin; it may hold an array all the same."""
+
+
+class NotWholeError(StoreError):
+    """A file has no record of a store at its end, or a damaged one."""
+
+
+class MissingObjectError(StoreError):
+    """No object of that name."""
+
+
+class DeniedObjectError(StoreError):
+    """An object that may not be read; some services say so of one that is not there."""
+
+
+class InUseError(StoreError):
+    """Another process is building the same store."""
+
+
+class HeldElsewhereError(InUseError):
+    """A process that cannot be looked at has, or had, the lock: it may be on another machine."""
+
+
+class AppearedError(StoreError):
+    """Another process made the same store."""
 
 
 class FormatVersionError(StoreError):

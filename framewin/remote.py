@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
-from framewin.errors import StoreError
+from framewin.errors import DeniedObjectError, MissingObjectError, StoreError, one_line
 from framewin.optional import require
 
 SCHEMES = ("s3", "gs", "http", "https")
@@ -71,14 +71,6 @@ _EXPLAINED = {
 
 _started_in: int | None = None
 """The process in which obstore was first used; its threads do not survive a fork."""
-
-
-class MissingObjectError(StoreError):
-    """No object of that name."""
-
-
-class DeniedObjectError(StoreError):
-    """An object that may not be read; some services say so of one that is not there."""
 
 
 class Bucket:
@@ -444,5 +436,4 @@ def _check_process(url: str) -> None:
 
 
 def _first_line(exc: Exception) -> str:
-    lines = str(exc).splitlines() or [type(exc).__name__]
-    return lines[0].partition("<?xml")[0].strip().rstrip(":.")
+    return one_line(exc).partition("<?xml")[0].strip().rstrip(":.")

@@ -11,7 +11,7 @@ from framewin import _HOMES
 
 PACKAGE = Path(__file__).parent.parent / "framewin"
 
-BASE = {"errors", "optional", "remote", "schema", "settings"}
+BASE = {"errors", "optional", "parallel", "remote", "schema", "settings"}
 # Module or package -> what it may import of framewin, besides itself. "" is framewin itself, which
 # lends names lazily; others take its version from there.
 ALLOWED = {
@@ -21,6 +21,7 @@ ALLOWED = {
     },
     "errors": set(),
     "optional": {"errors"},
+    "parallel": set(),
     "remote": {"errors", "optional"},
     "process": set(),
     "settings": set(),

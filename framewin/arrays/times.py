@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from framewin.errors import StoreError
 from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
 
 _SPELLINGS = {
@@ -65,7 +66,7 @@ class Times:
     """What is not kept of the times."""
 
 
-class UnknownTimesError(ValueError):
+class UnknownTimesError(StoreError):
     """Values that seem to be times, but are not understood; the text says why."""
 
 

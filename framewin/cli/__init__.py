@@ -27,7 +27,7 @@ from framewin.cli.show import show
 from framewin.cli.split import split
 from framewin.cli.stores import info, verify
 from framewin.cli.train import train
-from framewin.errors import FramewinError
+from framewin.errors import FramewinError, one_line
 
 
 class _Commands(TyperGroup):
@@ -78,7 +78,7 @@ def main() -> None:
     # What the system refuses where no command expects it.
     except OSError as exc:
         place = f"{exc.filename}: " if exc.filename else ""
-        say(f"framewin: {place}{exc.strerror or exc}")
+        say(f"framewin: {place}{one_line(exc)}")
         sys.exit(1)
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from unicodedata import normalize
 
@@ -23,6 +20,7 @@ from framewin.errors import (
     SourceChangedError,
     SourceError,
 )
+from framewin.parallel import ordered_map
 from framewin.remote import refuse_url
 from framewin.schema import ClipTable, Int64Array, Progress, listed
 from framewin.sources.damage import Damaged
@@ -143,37 +141,17 @@ def _compared(
     """Blocks of source rows [begin, end), and which of them differ from the store's."""
     frame_format = plan.meta.frame_format
     size = max(1, BLOCK_BYTES // frame_format.nbytes)
-    blocks = pieces(len(places), size)
-    with ThreadPoolExecutor(workers, thread_name_prefix="framewin-compare") as pool:
-        running: deque[tuple[int, int, Future[np.ndarray]]] = deque()
-        submit = partial(_submit, pool, plan, store, reader, places)
-        running.extend(map(submit, islice(blocks, 2 * workers)))
-        while running:
-            begin, end, found = running.popleft()
-            yield begin, end, found.result()
-            running.extend(map(submit, islice(blocks, 1)))
 
-
-def _submit(
-    pool: ThreadPoolExecutor,
-    plan: OpenSource,
-    store: Store,
-    reader: FrameReader,
-    places: Int64Array,
-    block: tuple[int, int],
-) -> tuple[int, int, Future[np.ndarray]]:
-    begin, end = block
-
-    def differing() -> np.ndarray:
-        form = plan.meta.frame_format
-        frames = np.empty((end - begin, *form.shape), form.dtype)
+    def compared(block: tuple[int, int]) -> tuple[int, int, np.ndarray]:
+        begin, end = block
+        frames = np.empty((end - begin, *frame_format.shape), frame_format.dtype)
         reader.read(begin, end, frames)
         # Other threads add to what is damaged, so nothing goes through all of it.
         intact = [row not in reader.damaged for row in range(begin, end)]
         wanted = (places[begin:end] >= 0) & intact
         found = np.zeros(end - begin, dtype=bool)
         if not wanted.any():
-            return found
+            return begin, end, found
         stored = store.frames.take(places[begin:end][wanted])
         # By their bytes, for which NaN equals itself.
         here, there = (
@@ -181,9 +159,10 @@ def _submit(
             for part in (frames[wanted], stored)
         )
         found[wanted] = (here != there).any(axis=1)
-        return found
+        return begin, end, found
 
-    return begin, end, pool.submit(differing)
+    with ThreadPoolExecutor(workers, thread_name_prefix="framewin-compare") as pool:
+        yield from ordered_map(pool, compared, pieces(len(places), size), 2 * workers)
 
 
 def _lines(clips: ClipTable, rows: Int64Array, what: str) -> Iterator[str]:

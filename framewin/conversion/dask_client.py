@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
 
-from framewin.errors import StoreError
+from framewin.errors import StoreError, one_line
 from framewin.optional import require
 
 CONNECT_SECONDS = 5
@@ -53,10 +53,9 @@ def _connected(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     # Whatever answers at a port may be no scheduler.
     except Exception as exc:
-        reason = (str(exc).splitlines() or [type(exc).__name__])[0]
         raise StoreError(
-            f"no Dask scheduler at {address!r} ({reason}); give the address that it prints, such "
-            "as tcp://host:8786"
+            f"no Dask scheduler at {address!r} ({one_line(exc)}); give the address that it "
+            "prints, such as tcp://host:8786"
         ) from exc
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -66,12 +65,7 @@ def plan_conversion(
     """
     plan = draft_conversion(source, dest, settings)
     check_first_formats(plan)
-    free = shutil.disk_usage(plan.dest.parent).free
-    if plan.needed_bytes > free:
-        raise StoreError(
-            f"{plan.dest} needs {plan.needed_bytes:,} bytes but {plan.dest.parent} has "
-            f"{free:,} bytes free; make room or choose another disk"
-        )
+    durable.check_room(plan.dest, plan.needed_bytes)
     return plan
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
-from framewin.errors import StoreError, TrainingError
+from framewin.errors import StoreError, TrainingError, one_line
 from framewin.forecast import charts
 from framewin.forecast.baselines import BASELINES, TITLES
 from framewin.forecast.drawing import VECTOR_SUFFIXES
@@ -523,7 +523,7 @@ def _write(
             text = report_html(report, shown, folder, look.theme)
             (folder / REPORT_FILE).write_text(text, encoding="utf-8")
     except OSError as exc:
-        raise StoreError(f"{report.out} cannot be written: {exc.strerror or exc}") from exc
+        raise StoreError(f"{report.out} cannot be written: {one_line(exc)}") from exc
 
 
 def _write_forecast(

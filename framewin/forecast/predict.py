@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from imagecodecs import png_encode
 
-from framewin.errors import SourceError, StoreError, TrainingError
+from framewin.errors import SourceError, StoreError, TrainingError, one_line
 from framewin.forecast.figures import Example, Painter, marked
 from framewin.forecast.frames_in_turn import FramesInTurn, input_windows, open_frames
 from framewin.forecast.playback import VIDEO_SUFFIXES, true_pace, write_video
@@ -138,7 +138,7 @@ def predict(
             site.begin({"forecast": str(out)}, resume=False)
             write(site, frames.meta, task, made)
     except OSError as exc:
-        raise StoreError(f"{out} cannot be written: {exc.strerror or exc}") from exc
+        raise StoreError(f"{out} cannot be written: {one_line(exc)}") from exc
     return PredictReport(
         out,
         kind,

@@ -15,7 +15,7 @@ from typing import Any
 import framewin
 from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset, SplitParts
-from framewin.errors import StoreError, TrainingError
+from framewin.errors import StoreError, TrainingError, one_line
 from framewin.forecast.figures import THEME, sheet, write_gif
 from framewin.forecast.normalize import model_scale
 from framewin.forecast.runs import (
@@ -187,7 +187,7 @@ def _at_work(run: Path, devices: Any) -> Iterator[None]:
         if exc.errno is None:
             raise
         raise StoreError(
-            f"{exc.filename or run}: {exc.strerror}; when that is mended, go on with "
+            f"{exc.filename or run}: {one_line(exc)}; when that is mended, go on with "
             f"framewin train --resume {run}"
         ) from exc
 
@@ -410,7 +410,7 @@ def _given_split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[
             file.read_text(encoding="utf-8"), dataset.clips, dataset.identity
         )
     except OSError as exc:
-        raise StoreError(f"{file} cannot be read: {exc.strerror}") from exc
+        raise StoreError(f"{file} cannot be read: {one_line(exc)}") from exc
     except ValueError as exc:
         raise StoreError(f"{file} {exc}") from None
     names = [name for name in PARTS if name in table.parts]
@@ -445,7 +445,7 @@ def _make_run(run: Path, parts: SplitParts, record: Mapping[str, Any]) -> None:
         what = f"go on with framewin train --resume {run}" if unfinished else "remove it"
         raise StoreError(f"{run} exists already; {what} or choose another --out") from None
     except OSError as exc:
-        raise StoreError(f"{run} cannot be made: {exc.strerror}") from exc
+        raise StoreError(f"{run} cannot be made: {one_line(exc)}") from exc
     try:
         parts.save(run / SPLIT_FILE)
         write_json(run / RUN_FILE, record)
@@ -454,7 +454,7 @@ def _make_run(run: Path, parts: SplitParts, record: Mapping[str, Any]) -> None:
         raise
     except OSError as exc:
         shutil.rmtree(run, ignore_errors=True)
-        raise StoreError(f"{run} cannot be written: {exc.strerror or exc}") from exc
+        raise StoreError(f"{run} cannot be written: {one_line(exc)}") from exc
 
 
 def _absolute(cache: str | None) -> str | None:

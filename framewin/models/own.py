@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from framewin.errors import TrainingError
+from framewin.errors import TrainingError, one_line
 from framewin.schema import FrameFormat
 
 DECLARED = "FRAMEWIN_BUILDERS"
@@ -42,7 +42,7 @@ def imported(name: str, run: Path | None = None, *, asked: bool = False) -> Any:
     except TrainingError:
         raise
     except Exception as exc:
-        raise TrainingError(f"{module} cannot be imported: {type(exc).__name__}: {exc}") from exc
+        raise TrainingError(f"{module} cannot be imported: {one_line(exc, kind=True)}") from exc
     found = getattr(loaded, function, None)
     if not callable(found):
         raise TrainingError(f"{module} has no function {function}")

@@ -14,6 +14,7 @@ from framewin.errors import (
     SourceAccessError,
     SourceChangedError,
     SourceError,
+    one_line,
 )
 
 # The others are also what decoders and libraries say of damaged bytes.
@@ -53,9 +54,7 @@ def as_damage(problem: str, error: Callable[[str], SourceError] = broken) -> Ite
     except FramewinError:
         raise
     except Exception as exc:
-        lines = str(getattr(exc, "strerror", None) or exc).splitlines()
-        reason = lines[0] if lines else type(exc).__name__
-        raise error(f"{problem} ({reason})") from exc
+        raise error(f"{problem} ({one_line(exc)})") from exc
 
 
 def reason_for_gap(path: str, exc: SourceError | OSError, *, gaps: bool) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from framewin.errors import StoreError
-from framewin.remote import DeniedObjectError, Location, RemotePath, location
+from framewin.errors import DeniedObjectError, StoreError
+from framewin.remote import Location, RemotePath, location
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunk_io import ChunkPlace
 from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, ChunkedFrames

@@ -16,21 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import google_crc32c
 import numpy as np
 
-from framewin.errors import StoreError
+from framewin.errors import AppearedError, HeldElsewhereError, InUseError, StoreError, one_line
 from framewin.remote import Location, refuse_url
 from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import durable
-from framewin.stores.chunked_frames import ChunkedFrames, pieces
+from framewin.stores.chunk_io import range_crc32c
+from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.mapped_frames import MappedFrames
 
 Rows = Sequence[tuple[int, int]]
 """Half-open ranges of rows, increasing."""
 
 WAIT_SECONDS = 0.1
-READ_BYTES = 2**24
 
 _MEMORY = Path("/proc/meminfo")
 _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -149,15 +148,15 @@ def on_disk(
         try:
             with durable.building(path) as site:
                 _fill(store, site.store, progress)
-        except (durable.InUseError, durable.AppearedError) as exc:
-            if isinstance(exc, durable.HeldElsewhereError) and not told:
+        except (InUseError, AppearedError) as exc:
+            if isinstance(exc, HeldElsewhereError) and not told:
                 print(f"framewin: waiting, {exc}", file=sys.stderr, flush=True)
                 told = True
             time.sleep(WAIT_SECONDS)
         except OSError as exc:
-            raise StoreError(f"{path} cannot be written: {exc.strerror or exc}") from exc
+            raise StoreError(f"{path} cannot be written: {one_line(exc)}") from exc
     checksum = _check(store, path)
-    if verify and _checksum(path, store.meta.frame_bytes) != checksum:
+    if verify and range_crc32c(path, 0, store.meta.frame_bytes) != checksum:
         raise StoreError(f"{path} is damaged; remove it")
     num_frames, frame_format = store.meta.clips.num_frames, store.meta.frame_format
     return CachedStore(store, MappedFrames.of_file(path, frame_format, num_frames))
@@ -173,19 +172,11 @@ def _fill(store: FrameStore, target: Path, progress: Progress | None) -> None:
             lambda first_row, decoded: file.write_at(decoded.data, first_row * frame_bytes),
             progress,
         )
-        checksum = _checksum(target, store.meta.frame_bytes)
+        checksum = range_crc32c(target, 0, store.meta.frame_bytes)
         file.write_at(_record(store, checksum), store.meta.frame_bytes)
         file.sync()
     finally:
         file.close()
-
-
-def _checksum(path: Path, size: int) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        for begin, end in pieces(size, READ_BYTES):
-            checksum = google_crc32c.extend(checksum, file.read(end - begin))
-    return checksum
 
 
 def _check(store: FrameStore, path: Path) -> int:

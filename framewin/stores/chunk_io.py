@@ -16,13 +16,15 @@ from typing import Protocol, TypeVar
 import google_crc32c
 import numpy as np
 
-from framewin.errors import StoreError
+from framewin.errors import StoreError, one_line
 from framewin.remote import Location, RemotePath
 from framewin.schema import StoreMeta
-from framewin.stores.chunked_frames import ChunkedFrames, RunReader
+from framewin.stores.chunked_frames import ChunkedFrames, RunReader, pieces
 from framewin.stores.codecs import Layout
 
 MOST_READ_BYTES = 2**30
+SUMMED_BYTES = 2**24
+"""Read at once where only a checksum is wanted."""
 RUN_BYTES = 2**22
 """Most bytes of chunks that one request to an object store brings, unless one chunk has more."""
 RUN_PIXEL_BYTES = 2**26
@@ -255,7 +257,7 @@ def still_there(path: Location) -> Iterator[None]:
         yield
     except OSError as exc:
         raise StoreError(
-            f"{path} cannot be read: {exc.strerror or exc}; was the store moved or removed "
+            f"{path} cannot be read: {one_line(exc)}; was the store moved or removed "
             "since it was opened?"
         ) from exc
 
@@ -319,6 +321,14 @@ def read_place(place: ChunkPlace) -> bytes:
     finally:
         os.close(descriptor)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def range_crc32c(path: Location, begin: int, end: int, checksum: int = 0) -> int:
+    """CRC32C of bytes [begin, end) of a file, behind those that `checksum` is of."""
+    for first, last in pieces(end - begin, SUMMED_BYTES):
+        data = read_place(ChunkPlace(path, begin + first, last - first))
+        checksum = google_crc32c.extend(checksum, data)
+    return checksum
 
 
 def size_of(path: Location) -> int:

@@ -8,14 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
+from framewin.parallel import ordered_map
 from framewin.schema import FrameFormat, Int64Array
 
 DEFAULT_CACHE_BYTES = 2**28
 SMALL_READ_BYTES = 2**19
-CHUNKS_QUEUED = 1024
+CHUNKS_A_TURN = 1024
 
 ReadChunk = Callable[[int], np.ndarray]
 """Chunk number -> its frames, (chunk_frames, H, W, C); the last chunk may hold fewer."""
@@ -125,10 +127,9 @@ class ChunkedFrames:
 
         numbers = [np.arange(begin // chunk, -(-end // chunk)) for begin, end in rows]
         wanted = np.unique(np.concatenate(numbers)).tolist()
-        # In turns, so that a store of a million chunks does not queue a million tasks.
+        turns = (self._runs(wanted[a:b]) for a, b in pieces(len(wanted), CHUNKS_A_TURN))
         with ThreadPoolExecutor(self._threads.workers) as pool:
-            for begin, end in pieces(len(wanted), CHUNKS_QUEUED):
-                yield from pool.map(copy, self._runs(wanted[begin:end]))
+            yield from ordered_map(pool, copy, chain.from_iterable(turns), CHUNKS_A_TURN)
 
     def _runs(self, numbers: list[int]) -> list[list[int]]:
         return (

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from framewin.errors import StoreError
+from framewin.errors import AppearedError, HeldElsewhereError, InUseError, StoreError
+from framewin.parallel import repeated
 
 MARKER = "framewin.partial"
 LOCK = "framewin.lock"
@@ -57,18 +58,6 @@ _locks: set[int] = set()
 
 failpoint: Callable[[str, Path], None] | None = None
 """Called before each durable operation with its name and path; only tests set it."""
-
-
-class InUseError(StoreError):
-    """Another process is building the same store."""
-
-
-class HeldElsewhereError(InUseError):
-    """A process that cannot be looked at has, or had, the lock: it may be on another machine."""
-
-
-class AppearedError(StoreError):
-    """Another process made the same store."""
 
 
 class Site:
@@ -253,6 +242,20 @@ def check_new(dest: Path, another: str = "name", *, dry: bool = False) -> None:
         raise StoreError(f"{dest.parent} is not a folder; make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"{dest.parent} cannot be written to; choose another {another}")
+
+
+def check_room(dest: Path, needed: int) -> None:
+    """Refuse what takes more bytes than are free where it is to be.
+
+    Raises:
+        StoreError: See above.
+    """
+    free = shutil.disk_usage(dest.absolute().parent).free
+    if needed > free:
+        raise StoreError(
+            f"{dest} needs {needed:,} bytes but {dest.parent} has {free:,} bytes free; make room "
+            "or choose another disk"
+        )
 
 
 def sweep(dest: Path) -> None:
@@ -561,13 +564,11 @@ def _clear(folder: Path, kept: tuple[str, ...]) -> None:
 
 def _remove_tree(folder: Path) -> None:
     """Remove a folder in which a process elsewhere may make or remove a file meanwhile."""
-    for tries_left in reversed(range(CLEARING_TRIES)):
-        try:
-            shutil.rmtree(folder)
-            return
-        except OSError as exc:
-            if not tries_left or exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                raise
+
+    def may_pass(exc: Exception) -> bool:
+        return isinstance(exc, OSError) and exc.errno in (errno.ENOTEMPTY, errno.ENOENT)
+
+    repeated(lambda: shutil.rmtree(folder), CLEARING_TRIES, may_pass)
 
 
 def _publish(site: Site) -> None:

@@ -8,7 +8,6 @@ asks for those that are not right, so nothing needs to be remembered but what is
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,14 +18,8 @@ from typing import Any, cast
 
 import google_crc32c
 
-from framewin.errors import StoreError
-from framewin.remote import (
-    REQUEST_BYTES,
-    MissingObjectError,
-    RemotePath,
-    location,
-    refuse_url,
-)
+from framewin.errors import MissingObjectError, StoreError, one_line
+from framewin.remote import REQUEST_BYTES, RemotePath, location, refuse_url
 from framewin.schema import Progress
 from framewin.stores import Store, durable, format_of, num_bytes
 from framewin.stores.chunk_io import (
@@ -72,7 +65,7 @@ class _Part:
     these alone."""
 
 
-class _StoppedError(Exception):
+class _StoppedError(StoreError):
     """A part is not asked for any more, because the fetch has failed or was interrupted."""
 
 
@@ -128,7 +121,7 @@ def fetch(
             durable.move(root, site.store)
     except OSError as exc:
         raise StoreError(
-            f"{dest} cannot be written: {exc.strerror or exc}; what was fetched is kept, repeat "
+            f"{dest} cannot be written: {one_line(exc)}; what was fetched is kept, repeat "
             "the command to go on"
         ) from exc
     return FetchReport(
@@ -155,7 +148,7 @@ def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
         )
     resumed = previous is not None
     # What is not kept is cleared away before anything is brought.
-    _check_space(site, store, there=_taken(site.folder))
+    durable.check_room(site.dest, num_bytes(store) - _taken(site.folder))
     site.begin(plan, resume=resumed)
     site.keep = True
     return resumed
@@ -164,17 +157,6 @@ def _begin(site: durable.Site, store: Store, *, restart: bool) -> bool:
 def _taken(folder: Path) -> int:
     """Bytes that files below a folder take on disk."""
     return sum(path.stat().st_blocks * BLOCK_BYTES for path in folder.rglob("*") if path.is_file())
-
-
-def _check_space(site: durable.Site, store: Store, there: int) -> None:
-    needed = num_bytes(store) - there
-    folder = site.dest.absolute().parent
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise StoreError(
-            f"{site.dest} needs {needed:,} bytes but {folder} has {free:,} bytes free; make room "
-            "or choose another disk"
-        )
 
 
 def _make_files(root: Path, store: Store) -> None:

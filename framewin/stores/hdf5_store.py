@@ -15,15 +15,21 @@ import itertools
 from collections.abc import Iterator
 from functools import cached_property
 
-import google_crc32c
 import numpy as np
 
-from framewin.errors import FramewinError, NotOursError, StoreError
+from framewin.errors import FramewinError, NotOursError, NotWholeError, StoreError
 from framewin.remote import Location, RemotePath
 from framewin.schema import Int64Array
 from framewin.stores import record, tables
-from framewin.stores.chunk_io import ChunkPlace, chunked_frames, once_more, read_place, size_of
-from framewin.stores.chunked_frames import ChunkedFrames, pieces
+from framewin.stores.chunk_io import (
+    ChunkPlace,
+    chunked_frames,
+    once_more,
+    range_crc32c,
+    read_place,
+    size_of,
+)
+from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.codecs import Hdf5Codec
 from framewin.stores.mapped_frames import MappedFrames
 
@@ -134,7 +140,7 @@ def _read_record(path: Location) -> record.Record:
         raise StoreError(f"{path} is empty; expected a store made by framewin convert")
     try:
         return record.read(path)
-    except record.NotWholeError:
+    except NotWholeError:
         raise _not_whole(path) from None
 
 
@@ -155,8 +161,6 @@ def rest_checksum(path: Location, size: int, chunk_ranges: list[tuple[int, int]]
     checksum = 0
     begin = 0
     for chunk_begin, chunk_end in [*chunk_ranges, (size, size)]:
-        for first, end in pieces(chunk_begin - begin, READ_BYTES):
-            data = read_place(ChunkPlace(path, begin + first, end - first))
-            checksum = google_crc32c.extend(checksum, data)
+        checksum = range_crc32c(path, begin, chunk_begin, checksum)
         begin = chunk_end
     return checksum

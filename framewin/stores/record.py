@@ -26,7 +26,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from framewin.errors import StoreError
+from framewin.errors import NotWholeError, StoreError
 from framewin.remote import REQUEST_BYTES, Location
 from framewin.schema import Int64Array
 from framewin.stores.chunk_io import (
@@ -48,10 +48,6 @@ _MAGIC = b"framewin"
 # Per piece; where they lie follows, because they stand one behind the other.
 _PIECE_BYTES, _PIECE_CRC32C = "nbytes", "crc32c"
 _LEVEL = 6
-
-
-class NotWholeError(StoreError):
-    """A file without a record at its end, or with one that was changed."""
 
 
 class Pieces:

@@ -30,7 +30,7 @@ import google_crc32c
 import numpy as np
 
 import framewin
-from framewin.errors import FormatVersionError, NotOursError, StoreError
+from framewin.errors import FormatVersionError, NotOursError, StoreError, one_line
 from framewin.remote import Location
 from framewin.schema import (
     FORMAT_VERSION,
@@ -365,7 +365,7 @@ def not_ours(path: Location) -> NotOursError:
 
 def unreadable(path: Location, exc: Exception) -> StoreError:
     """The error for a store that its library cannot read."""
-    reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
+    reason = one_line(exc, kind=True)
     return StoreError(f"{path} is not a store that framewin can read ({reason}); convert it again")
 
 

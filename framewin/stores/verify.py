@@ -16,11 +16,10 @@ import google_crc32c
 import numpy as np
 
 from framewin.arrays import open_frames
-from framewin.errors import StoreError
+from framewin.errors import DeniedObjectError, MissingObjectError, StoreError
+from framewin.parallel import ordered_map
 from framewin.remote import (
-    DeniedObjectError,
     Location,
-    MissingObjectError,
     RemotePath,
     location,
 )
@@ -37,6 +36,7 @@ from framewin.stores.chunk_io import (
 from framewin.stores.chunked_frames import pieces, usable_cores
 
 CHUNKS_PER_TASK = 64
+RUNS_AHEAD = 4
 READ_BYTES = 2**24
 
 
@@ -151,7 +151,8 @@ def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) 
     chunk_frames, num_frames = store.layout.chunk_frames or 1, store.meta.clips.num_frames
     damaged: list[int] = []
     with ThreadPoolExecutor(workers) as pool:
-        for run, found in zip(all_runs, pool.map(wrong, all_runs), strict=True):
+        found_in = ordered_map(pool, wrong, all_runs, RUNS_AHEAD * workers)
+        for run, found in zip(all_runs, found_in, strict=True):
             damaged += found
             shown(min((run[-1] + 1) * chunk_frames, num_frames))
     return damaged
@@ -164,7 +165,8 @@ def _damaged_chunks(store: Store, workers: int, shown: Callable[[int], None]) ->
     chunk_frames, num_frames = store.layout.chunk_frames or 1, store.meta.clips.num_frames
     damaged: list[int] = []
     with ThreadPoolExecutor(workers) as pool:
-        for first, found in zip(firsts, pool.map(partial(_check, store), firsts), strict=True):
+        found_in = ordered_map(pool, partial(_check, store), firsts, RUNS_AHEAD * workers)
+        for first, found in zip(firsts, found_in, strict=True):
             damaged += found
             shown(min((first + CHUNKS_PER_TASK) * chunk_frames, num_frames))
     return damaged

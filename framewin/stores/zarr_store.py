@@ -23,8 +23,8 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from framewin.errors import FramewinError, NotOursError, StoreError
-from framewin.remote import DeniedObjectError, Location, RemotePath
+from framewin.errors import DeniedObjectError, FramewinError, NotOursError, StoreError
+from framewin.remote import Location, RemotePath
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import record, tables
 from framewin.stores.chunk_io import (

@@ -62,7 +62,7 @@ def _small_tails(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of one chunk."""
-    for name in ("chunks", "fetch"):
+    for name in ("chunk_io", "fetch"):
         monkeypatch.setattr(f"framewin.stores.{name}.RUN_BYTES", 4096)
 
 

@@ -14,10 +14,10 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from framewin.errors import StoreError
+from framewin.errors import NotWholeError, StoreError
 from framewin.stores import chunk_io, record
 from framewin.stores.chunk_io import ChunkPlace, read_place
-from framewin.stores.record import NotWholeError, Pieces, pack
+from framewin.stores.record import Pieces, pack
 
 ROWS = 4096
 """Values of a piece."""
