@@ -39,15 +39,6 @@ class _Frame(NamedTuple):
     pixels: list[bytes]
 
 
-class _Animation(NamedTuple):
-    """A file, of which everything but the compressed pixels has been checked."""
-
-    head: Head
-    frames: list[_Frame]
-    palette: bytes
-    transparency: bytes | None
-
-
 def is_animated(data: bytes) -> bool:
     """Whether a file has any part of an animation, be it damaged."""
     return any(name in _OF_ANIMATIONS for name, _, _ in chunks(data))
@@ -55,7 +46,7 @@ def is_animated(data: bytes) -> bool:
 
 def inspect(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> FileInfo:
     """What `read` gives, once the whole structure is checked; `still` is of a single picture."""
-    frames = _animation(data, path).frames
+    _, _, frames = _animation(data, path)
     if options.palette == "index":
         raise SourceError(
             f"{path} is an animation, whose frames are laid over each other as colours; "
@@ -76,13 +67,13 @@ def read(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> Itera
     """Each frame as a viewer shows it, (H, W, C); none after a damaged one, which they may need."""
     form = inspect(data, still, path, options).frame_format
     canvas = np.zeros(form.shape, form.dtype)
-    animation = _animation(data, path)
-    for index, frame in enumerate(animation.frames):
+    head, shared, frames = _animation(data, path)
+    for index, frame in enumerate(frames):
         region = canvas[frame.rows, frame.columns]
         pixels = np.empty((*region.shape[:2], still.frame_format.channels), form.dtype)
-        head = animation.head._replace(width=pixels.shape[1], height=pixels.shape[0])
-        parts = Parts(b"".join(frame.pixels), animation.palette, animation.transparency)
-        decode_parts(head, parts, pixels, f"{path} (frame {index})")
+        size = head._replace(width=pixels.shape[1], height=pixels.shape[0])
+        parts = shared._replace(compressed=b"".join(frame.pixels))
+        decode_parts(size, parts, pixels, f"{path} (frame {index})")
         before = region.copy()
         _lay(region, _with_channels(pixels, form), frame.blend)
         yield canvas.copy()
@@ -92,7 +83,8 @@ def read(data: bytes, still: FileInfo, path: str, options: ReadOptions) -> Itera
             region[:] = before
 
 
-def _animation(data: bytes, path: str) -> _Animation:
+def _animation(data: bytes, path: str) -> tuple[Head, Parts, list[_Frame]]:
+    """Header, colours and frames, of which all but the compressed pixels is checked."""
     head = read_head(data, path)
     frames: list[_Frame] = []
     found: dict[bytes, bytes] = {}
@@ -120,17 +112,15 @@ def _animation(data: bytes, path: str) -> _Animation:
         elif name == b"IDAT" and frames:
             frames[0].pixels.append(content)
     _check_frames(frames, found.get(b"acTL"), path)
-    return _Animation(head, frames, found.get(b"PLTE", b""), found.get(b"tRNS"))
+    return head, Parts(b"", found.get(b"PLTE", b""), found.get(b"tRNS")), frames
 
 
 def _check_frames(frames: list[_Frame], control: bytes | None, path: str) -> None:
     if control is None:
         raise _damaged(path, "it has no acTL chunk")
     promised = int.from_bytes(control[:4], "big")
-    if promised != len(frames):
+    if promised != len(frames) or not frames:
         raise _damaged(path, f"it holds {len(frames)} frames and promises {promised}")
-    if not frames:
-        raise _damaged(path, "it has no frame")
     for index, frame in enumerate(frames):
         if not any(frame.pixels):
             raise _damaged(path, f"frame {index} has no pixels")

@@ -46,7 +46,6 @@ _ADAM7 = (
     (0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)
 )  # fmt: skip
 """First row and column of each pass, and the distances of its rows and columns."""
-_IN_ONE = ((0, 0, 1, 1),)
 _TRANSPARENT_BYTES = {0: 2, 2: 6}
 """IHDR colour type -> bytes of the colour in tRNS that is transparent."""
 _ANCILLARY = 0x20
@@ -300,7 +299,7 @@ def _inflate(compressed: Any, pixels: bytearray, path: str) -> int:
 def _passes(head: Head) -> list[tuple[int, int]]:
     """Rows, and bytes of each with its filter, of the whole picture or of Adam7's seven parts."""
     bits = head.depth * CHANNELS[head.colour]
-    steps = _ADAM7 if head.interlaced else _IN_ONE
+    steps = _ADAM7 if head.interlaced else ((0, 0, 1, 1),)
     sizes = (
         (-(-(head.height - top) // down), -(-(head.width - left) // right))
         for top, left, down, right in steps
