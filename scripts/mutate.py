@@ -179,23 +179,19 @@ class Mutant:
         """What --only takes."""
         return f"{self.module}:{self.line}:{self.place}:{self.choice}"
 
-    def code(self) -> str:
-        """The module with this change."""
-        tree = ast.parse(source(self.module))
+    def code(self, original: str) -> str:
+        """The module's text with this change."""
+        tree = ast.parse(original)
         parent, field, index = next(islice(targets(tree), self.place, None))
         put(parent, field, index, [*replacements(at(parent, field, index))][self.choice])
         return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def source(module: str) -> str:
-    """The text of a module."""
-    return (ROOT / "framewin" / f"{module}.py").read_text()
-
-
 def mutants(module: str) -> list[Mutant]:
     """All changes of a module, in the order of its places."""
     found = []
-    for place, target in enumerate(targets(ast.parse(source(module)))):
+    tree = ast.parse((ROOT / "framewin" / f"{module}.py").read_text())
+    for place, target in enumerate(targets(tree)):
         node = at(*target)
         for choice, other in enumerate(replacements(node)):
             line, before, after = getattr(node, "lineno", 0), brief(node), brief(other)
@@ -272,7 +268,7 @@ def survives(mutant: Mutant, folders: SimpleQueue[Path], *, quick: bool) -> bool
     path = folder / "framewin" / f"{mutant.module}.py"
     original = path.read_text()
     try:
-        path.write_text(mutant.code())
+        path.write_text(mutant.code(original))
         return run_tests(folder, mutant.module, quick=quick)
     finally:
         path.write_text(original)

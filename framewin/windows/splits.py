@@ -298,7 +298,6 @@ def _check(fractions: Mapping[str, float]) -> None:
 
 def _shares(fractions: Mapping[str, float], total: int) -> list[tuple[str, int, int]]:
     """Half-open ranges of `total` items, one per part, each with at least one item if possible."""
-    total = max(total, 0)
     bounds = [0]
     for place, share in enumerate(np.cumsum(list(fractions.values())), start=1):
         left_for_others = len(fractions) - place
