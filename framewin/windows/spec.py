@@ -162,7 +162,7 @@ class WindowIndex:
         firsts = self.start_bases + (ends - counts) * self.spec.window_stride
         ranges = np.stack([firsts, firsts + (counts - 1) * self.spec.window_stride], axis=1)
         ranges[:, 1] += self.spec.span
-        ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+        ranges = ranges[np.argsort(ranges[:, 0])]
         return _merged(ranges)
 
 

@@ -39,6 +39,7 @@ def doubt(*names: str) -> str:
 def times(names: Sequence[str], regex: str, time_format: str | None = None) -> list[int]:
     """Microseconds that a rule reads of the names of one stream, sorted."""
     [stream] = streams_by_regex(names, "", NameRule(regex, time_format), str)
+    assert stream.places == 0
     return stream.numbers.tolist()
 
 
@@ -377,6 +378,8 @@ def test_a_channel_may_be_last(names: list[str], frame: str) -> None:
         (grid("cam{}_f{}", 9, 2), 9, 2),
         (grid("c{}_t{}", 2, 2), 2, 2),
         (grid("c3_x2_{}", 5), 1, 5),
+        (grid("t0_c{}", 5), 1, 5),
+        (grid("img{}_t{}", 9, 2), 9, 2),
     ],
 )
 def test_no_channel_is_last(names: list[str], clips: int, frames: int) -> None:

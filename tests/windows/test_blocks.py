@@ -267,12 +267,14 @@ def test_usual_blocks_stay_useful_while_two_fit() -> None:
         (6_220_800, 2**28, (12, 2)),
         (6_220_800, 2**27, (1, 2)),
         (6_220_800, 0, (1, 1)),
+        # 81 rows, of which a ninth are the 9 beyond the starts of windows.
+        (100_000, 2**30, (72, 132)),
     ],
 )
 def test_usual_shapes_of_large_frames(
     frame_bytes: int, group_bytes: int, shape: tuple[int, int]
 ) -> None:
-    """1080p and 720p, in windows of 5 + 5 frames."""
+    """1080p, 720p and smaller ones, in windows of 5 + 5 frames."""
     given = {"rows_per_window": 1.0, "frame_bytes": frame_bytes, "chunk_frames": 1}
     assert BlockShape.usual(WindowSpec(5, 5), **given, group_bytes=group_bytes) == BlockShape(
         *shape
