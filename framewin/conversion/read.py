@@ -12,7 +12,7 @@ import numpy as np
 
 from framewin.conversion.fingerprints import KnownFiles, check_same
 from framewin.conversion.pixels import PixelRule
-from framewin.conversion.source import OpenSource, check_format, check_meaning
+from framewin.conversion.source import OpenSource, check_frame
 from framewin.conversion.store_source import read_store_from
 from framewin.errors import SourceError
 from framewin.sources import frame_decoder, read_frames
@@ -113,12 +113,10 @@ class FrameReader:
         decoder = frame_decoder(path, self._options.kind)
         info = decoder.inspect(data, path, self._pixels)
         form = info.frame_format
-        check_meaning(self.plan, info, path)
+        check_frame(self.plan, info, path)
         if self._plain:
-            check_format(self.plan, form, path)
             decoder.decode(data, out, path, self._options)
             return
-        check_format(self.plan, self._rule.result_format(form, path, info.alpha), path)
         frame = np.empty(form.shape, form.dtype)
         decoder.decode(data, frame, path, self._options)
         self._rule.apply(frame, out, path, info.alpha)
@@ -127,7 +125,7 @@ class FrameReader:
         """Read frames of one file, once those before them have been read."""
         opened, clip = self._files[index], self.plan.clips[index]
         path, alpha = clip.path, clip.info.alpha
-        check_format(self.plan, self._rule.result_format(clip.info.frame_format, path, alpha), path)
+        check_frame(self.plan, clip.info, path)
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or opened.done == first)
             if self._stopped:

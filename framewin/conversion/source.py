@@ -223,39 +223,11 @@ def check_first_formats(opened: OpenSource) -> None:
 def check_frame(opened: OpenSource, info: FileInfo, path: str) -> None:
     """Raise FrameFormatError unless a frame will be like the first one of the source."""
     check_meaning(opened, info, path)
-    check_format(opened, _stored_format(opened.settings, info, path), path)
-
-
-def check_meaning(opened: OpenSource, info: FileInfo, path: str) -> None:
-    """Raise FrameFormatError unless a frame's values mean what those of the first one do."""
     first_path, first = opened.first
-    nodata = opened.meta.nodata
-    if opened.nodata_in_files and repr(info.nodata) != repr(nodata):
-        raise FrameFormatError(
-            f"{path} has {_shown_nodata(info.nodata)}, {first_path} has {_shown_nodata(nodata)}"
-            "; give the one that all frames have by nodata=, or convert them into stores of their "
-            "own"
-        )
-    chosen = opened.settings
-    blended = chosen.background is not None or chosen.drop_alpha
-    if info.alpha != first.alpha and not (blended and info.alpha != "bands"):
-        raise FrameFormatError(
-            f"{path} has channels of the kind {info.alpha}, {first_path} has {first.alpha}; "
-            "choose one kind by include=, or convert them into stores of their own"
-        )
-    if info.packing or first.packing:
-        for name in PACKING:
-            here, there = info.packing.get(name), first.packing.get(name)
-            if here != there:
-                raise FrameFormatError(
-                    f"{path} has the {name} {here}, {first_path} has {there}; convert them into "
-                    "stores of their own"
-                )
-
-
-def check_format(opened: OpenSource, found: FrameFormat, path: str) -> None:
-    """Raise FrameFormatError unless a frame is like the first one of the source."""
-    expected = opened.meta.frame_format
+    # Nearly all are, and need not be worked out.
+    if (info.frame_format, info.alpha) == (first.frame_format, first.alpha):
+        return
+    found, expected = _stored_format(opened.settings, info, path), opened.meta.frame_format
     if found == expected:
         return
     advice = "try size="
@@ -264,10 +236,34 @@ def check_format(opened: OpenSource, found: FrameFormat, path: str) -> None:
     if found.dtype != expected.dtype:
         advice = "choose one kind by include="
     raise FrameFormatError(
-        f"{path} is {found}, {opened.first[0]} is {expected}; all frames of a store must have one "
+        f"{path} is {found}, {first_path} is {expected}; all frames of a store must have one "
         f"shape and dtype, {advice}, leave some out by exclude=, or convert them into "
         "stores of their own"
     )
+
+
+def check_meaning(opened: OpenSource, info: FileInfo, path: str) -> None:
+    """Raise FrameFormatError unless a frame's values mean what those of the first one do."""
+    first_path, first = opened.first
+    if opened.nodata_in_files and repr(info.nodata) != repr(opened.meta.nodata):
+        here, there = (_shown_nodata(value) for value in (info.nodata, opened.meta.nodata))
+        raise FrameFormatError(
+            f"{path} has {here}, {first_path} has {there}; give the one that all frames have by "
+            "nodata=, or convert them into stores of their own"
+        )
+    chosen = opened.settings
+    blended = chosen.background is not None or chosen.drop_alpha
+    if info.alpha != first.alpha and not (blended and info.alpha != "bands"):
+        raise FrameFormatError(
+            f"{path} has channels of the kind {info.alpha}, {first_path} has {first.alpha}; "
+            "choose one kind by include=, or convert them into stores of their own"
+        )
+    for name in PACKING if info.packing or first.packing else ():
+        if info.packing.get(name) != first.packing.get(name):
+            raise FrameFormatError(
+                f"{path} has the {name} {info.packing.get(name)}, {first_path} has "
+                f"{first.packing.get(name)}; convert them into stores of their own"
+            )
 
 
 def check_nodata(nodata: float | None, settings: ConvertSettings) -> None:
