@@ -27,7 +27,7 @@ from framewin.remote import refuse_url
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import open_store
 from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, usable_cores
-from framewin.stores.codecs import NONE, Layout
+from framewin.stores.layout import NONE, ResolvedLayout
 from framewin.stores.mapped_frames import readahead_bytes
 from framewin.windows.blocks import MAPPED_GROUP_BYTES, BlockOrder, BlockShape, least_group_bytes
 from framewin.windows.order import EpochOrder
@@ -122,7 +122,7 @@ class ReadPlan:
 class _Reading:
     """How frames are read from a layout."""
 
-    layout: Layout
+    layout: ResolvedLayout
     """With nothing left open."""
     stored_share: float
     """Bytes on the disk over those of pixels."""
@@ -135,7 +135,7 @@ class _Reading:
 
     @property
     def unit_rows(self) -> int:
-        return (self.layout.chunk_frames or 1) if self.layout.compressed else 1
+        return self.layout.chunk_frames if self.layout.compressed else 1
 
     @property
     def group_bytes(self) -> int:
@@ -428,7 +428,7 @@ def _readings(
     rates = {each.layout: each.read_bytes_per_second for each in estimates}
     copy_rate = next(rate for layout, rate in rates.items() if not layout.compressed)
 
-    def reading(layout: Layout, stored_share: float) -> _Reading:
+    def reading(layout: ResolvedLayout, stored_share: float) -> _Reading:
         rate = rates[layout] * usable_cores() if layout.compressed else float("inf")
         return _Reading(layout, stored_share, rate, copy_rate, memory_bytes, cache_bytes)
 
@@ -441,7 +441,9 @@ def _readings(
     return reading(present, share), others
 
 
-def _estimates(dataset: FrameWindowDataset, meta: StoreMeta, present: Layout) -> list[Estimate]:
+def _estimates(
+    dataset: FrameWindowDataset, meta: StoreMeta, present: ResolvedLayout
+) -> list[Estimate]:
     """Of the usual layouts, and of that of the store."""
 
     def sample(frames: int, runs: int) -> Iterator[np.ndarray]:

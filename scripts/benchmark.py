@@ -27,7 +27,7 @@ from framewin import FrameWindowDataset, convert, keep_freed_memory
 from framewin.bench.measure import pull, spread, take_turns, timed
 from framewin.bench.scene import Scene
 from framewin.bench.ways import WAYS
-from framewin.stores import codecs, durable
+from framewin.stores import durable, layout
 
 # As `framewin train` does, for all ways alike; without it, large batches of every way take up to
 # three times as long, and vary as much. Both before TensorFlow is imported.
@@ -94,7 +94,7 @@ def report_layouts(frames: Path, folder: Path, rounds: int) -> None:
     """Size, rate of conversion and rate of reading of every layout, in turns."""
     png_bytes = sum(path.stat().st_size for path in frames.rglob("*.png"))
     layouts = [
-        (suffix, compression) for suffix in (".zarr", ".h5") for compression in codecs.LEVELS
+        (suffix, compression) for suffix in (".zarr", ".h5") for compression in layout.LEVELS
     ]
     stores = {pair: folder / f"{pair[1]}{pair[0]}" for pair in layouts}
     numbers = itertools.count()

@@ -25,7 +25,7 @@ import google_crc32c
 
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.stores import durable, format_module
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import Layout
 
 INPUT_FRAMES = PREDICT_FRAMES = 5
 SPAN = INPUT_FRAMES + PREDICT_FRAMES

@@ -13,7 +13,7 @@ from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError
 from framewin.schema import Int64Array
 from framewin.stores import open_store
-from framewin.stores.codecs import PLUGIN_FILTERS
+from framewin.stores.layout import PLUGIN_FILTERS
 
 PNG_SUFFIX = ".png"
 PLUGIN = "hdf5plugin"

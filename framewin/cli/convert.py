@@ -234,7 +234,7 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
 
 
 def _layout(report: ConvertReport) -> str:
-    frames = report.layout.chunk_frames or 1
+    frames = report.layout.chunk_frames
     chunks = f"chunks of {frames} frame{'s' if frames > 1 else ''}"
     if not report.layout.compressed:
         return f"{report.layout}, {chunks}"

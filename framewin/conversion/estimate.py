@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from framewin.schema import StoreMeta
-from framewin.stores.codecs import NONE, Layout, ZarrCodec
+from framewin.stores.codecs import ZarrCodec
+from framewin.stores.layout import NONE, Layout, ResolvedLayout
 
 SAMPLED_CHUNKS = 24
 SAMPLED_BYTES = 2**26
@@ -21,7 +22,7 @@ ESTIMATED = (NONE, "lz4", "zstd")
 class Estimate:
     """A layout as it would come out, measured on some chunks with one core."""
 
-    layout: Layout
+    layout: ResolvedLayout
     num_bytes: int
     """Of all frames."""
     ratio: float
@@ -59,22 +60,22 @@ def estimate_layouts(
 
 
 def estimate_layout(
-    layout: Layout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
+    layout: ResolvedLayout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
 ) -> Estimate:
     """Try one layout, in which nothing is left open; the others as for `estimate_layouts`."""
     return _try(layout, meta, _sampled(layout, meta, sample))
 
 
 def _sampled(
-    layout: Layout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
+    layout: ResolvedLayout, meta: StoreMeta, sample: Callable[[int, int], Iterable[np.ndarray]]
 ) -> list[np.ndarray]:
     """Frames for some chunks of a layout."""
-    chunk_frames = layout.chunk_frames or 1
+    chunk_frames = layout.chunk_frames
     most = max(1, SAMPLED_BYTES // (chunk_frames * meta.frame_format.nbytes))
     return list(sample(chunk_frames, min(SAMPLED_CHUNKS, most)))
 
 
-def _try(layout: Layout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:
+def _try(layout: ResolvedLayout, meta: StoreMeta, chunks: list[np.ndarray]) -> Estimate:
     codec = ZarrCodec(layout, meta.frame_format)
     encode = codec.encode if layout.compressed else np.ndarray.tobytes
     out, stored = np.empty_like(max(chunks, key=len)), list[bytes]()

@@ -37,7 +37,7 @@ from framewin.sources.listing import Skipped
 from framewin.stores import StoreWriter, durable
 from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.chunked_frames import usable_cores
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import ResolvedLayout
 from framewin.stores.verify import verify
 
 BLOCKS_AHEAD = 2
@@ -71,7 +71,7 @@ class ConvertReport:
     """Of all frame files."""
     bytes_out: int
     """Of the store."""
-    layout: Layout
+    layout: ResolvedLayout
     """How the frames lie in the store."""
     notes: tuple[str, ...]
     """What is present in the first file of a clip but not applied."""

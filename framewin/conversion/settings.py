@@ -17,7 +17,7 @@ from framewin.settings import check, document_keywords, setting, taken
 
 if TYPE_CHECKING:
     from framewin.sources.info import ListRule, ReadOptions
-    from framewin.stores.codecs import Layout
+    from framewin.stores.layout import Layout
 
 _source = partial(setting, group="Source")
 _order = partial(setting, group="Order of frames")
@@ -177,7 +177,7 @@ class ConvertSettings:
     @property
     def layout(self) -> Layout:
         """How the frames shall lie in the store."""
-        from framewin.stores.codecs import Layout
+        from framewin.stores.layout import Layout
 
         return Layout(self.compression, self.level, self.chunk_frames)
 

@@ -21,7 +21,7 @@ from framewin.optional import require
 from framewin.remote import refuse_url
 from framewin.schema import TIME_UNITS, ClipTable, Int64Array, Progress, StoreMeta
 from framewin.stores import SUFFIXES, durable, format_module
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import Layout
 from framewin.windows.spec import Runs
 
 PNG_DTYPES = ("uint8", "uint16")

@@ -14,9 +14,9 @@ from framewin.remote import Location, RemotePath, location
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunk_io import ChunkPlace
 from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, ChunkedFrames
-from framewin.stores.codecs import Layout
 from framewin.stores.durable import MARKER, tree_bytes
 from framewin.stores.frame_files import FrameFiles
+from framewin.stores.layout import ResolvedLayout
 from framewin.stores.mapped_frames import MappedFrames
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
@@ -32,7 +32,7 @@ class Store(Protocol):
 
     path: Location
     meta: StoreMeta
-    layout: Layout
+    layout: ResolvedLayout
     chunks: dict[str, np.ndarray]
     """The table of chunks; see `framewin.stores.tables`."""
 
@@ -81,7 +81,7 @@ class StoreWriter(Protocol):
 
     chunk_frames: int
     """Frames of a chunk."""
-    layout: Layout
+    layout: ResolvedLayout
     """With nothing left open."""
     chunks: dict[str, np.ndarray]
     """The table of chunks; the checksums of committed ones are set in it."""

@@ -20,7 +20,7 @@ from framewin.errors import StoreError, one_line
 from framewin.remote import Location, RemotePath
 from framewin.schema import StoreMeta
 from framewin.stores.chunked_frames import ChunkedFrames, RunReader, pieces
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import ResolvedLayout
 
 MOST_READ_BYTES = 2**30
 SUMMED_BYTES = 2**24
@@ -64,7 +64,7 @@ class ChunkStore(Protocol):
 
     path: Location
     meta: StoreMeta
-    layout: Layout
+    layout: ResolvedLayout
     chunks: dict[str, np.ndarray]
 
     def place(self, chunk: int) -> ChunkPlace:
@@ -122,7 +122,7 @@ def compressed_chunks(
 
 def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:
     """The frames of a store that cannot be mapped: its chunks are compressed, or not here."""
-    chunk_frames = store.layout.chunk_frames or 1
+    chunk_frames = store.layout.chunk_frames
     num_frames, frame_format = store.meta.clips.num_frames, store.meta.frame_format
 
     def decoded(number: int, data: bytes) -> np.ndarray:
@@ -296,7 +296,7 @@ def once_more(path: Location, read: Callable[[], _T | None]) -> _T | None:
 
 def frame_range(store: ChunkStore, number: int) -> str:
     """The frames of a chunk in words."""
-    size = store.layout.chunk_frames or 1
+    size = store.layout.chunk_frames
     last = min((number + 1) * size, store.meta.clips.num_frames) - 1
     return f"frames {number * size} to {last}" if last > number * size else f"frame {last}"
 

@@ -1,4 +1,4 @@
-"""How the frames of a store lie on disk, and the codecs of compressed chunks.
+"""The codecs of compressed chunks.
 
 Chunks are compressed and decompressed here, by numcodecs and zlib, in threads that hold no
 interpreter lock, and in the framing that each format prescribes, so that zarr-python,
@@ -9,25 +9,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numcodecs import blosc, lz4, zstd
 
-from framewin.errors import StoreError
 from framewin.schema import FrameFormat
+from framewin.stores.layout import ResolvedLayout
 
-NONE = "none"
-LEVELS = {NONE: None, "lz4": None, "zstd": range(1, 23), "gzip": range(1, 10)}
-"""Compression -> its levels; None where there is nothing to choose."""
-DEFAULT_LEVELS = {"zstd": 3, "gzip": 5}
-PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
-"""Compression -> number of its HDF5 filter, which hdf5plugin brings."""
-
-RAW_CHUNK_BYTES = 2**20
-COMPRESSED_CHUNK_BYTES = 2**16
-MAX_COMPRESSED_CHUNK_FRAMES = 16
 BLOSC_LZ4_LEVEL = 5
 
 _LZ4_HEADER = struct.Struct(">QI")
@@ -39,72 +28,6 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # In the header of blosc, the size of what was compressed.
 _BLOSC_SIZE = struct.Struct("<I")
 _BLOSC_SIZE_AT = 4
-_MAX_CHUNK_BYTES = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the frames of a store lie on disk."""
-
-    compression: str = NONE
-    """One of `LEVELS`. Uncompressed frames lie one behind the other and are mapped."""
-    level: int | None = None
-    """Compression level; None is the usual one of the compression."""
-    chunk_frames: int | None = None
-    """Frames of a chunk, the least that is read or decompressed; None chooses by frame size."""
-
-    def __post_init__(self) -> None:
-        if self.compression not in LEVELS:
-            raise ValueError(
-                f"compression must be one of {', '.join(LEVELS)}, got {self.compression!r}"
-            )
-        levels = LEVELS[self.compression]
-        if self.level is not None and levels is None:
-            raise ValueError(f"compression {self.compression} has no level, got {self.level}")
-        if self.level is not None and levels is not None and self.level not in levels:
-            raise ValueError(
-                f"level of {self.compression} must be in {levels.start}..{levels.stop - 1}, "
-                f"got {self.level}"
-            )
-        if self.chunk_frames is not None and self.chunk_frames < 1:
-            raise ValueError(f"chunk_frames must be >= 1, got {self.chunk_frames}")
-
-    @property
-    def compressed(self) -> bool:
-        """Whether frames must be decompressed to be read."""
-        return self.compression != NONE
-
-    def resolved(self, frame_format: FrameFormat, num_frames: int) -> Layout:
-        """The same with nothing left open.
-
-        Raises:
-            StoreError: A chunk of more bytes than codecs can take.
-        """
-        chunk = self.chunk_frames
-        if chunk is None:
-            chunk = _usual_chunk_frames(self.compressed, frame_format)
-        chunk = min(chunk, num_frames)
-        if self.compressed and chunk * frame_format.nbytes > _MAX_CHUNK_BYTES:
-            raise StoreError(
-                f"a chunk of {chunk} frames of {frame_format} has "
-                f"{chunk * frame_format.nbytes:,} bytes; compressed chunks may have "
-                f"{_MAX_CHUNK_BYTES:,}, lower chunk_frames="
-            )
-        level = DEFAULT_LEVELS.get(self.compression) if self.level is None else self.level
-        return Layout(self.compression, level, chunk)
-
-    def __str__(self) -> str:
-        level = "" if self.level is None else f" level {self.level}"
-        return f"{self.compression}{level}" if self.compressed else "raw"
-
-
-def _usual_chunk_frames(compressed: bool, frame_format: FrameFormat) -> int:
-    """About a mebibyte of raw frames, and a few frames where a window must decompress them all."""
-    if compressed:
-        chunk = min(COMPRESSED_CHUNK_BYTES // frame_format.nbytes, MAX_COMPRESSED_CHUNK_FRAMES)
-    else:
-        chunk = RAW_CHUNK_BYTES // frame_format.nbytes
-    return max(1, chunk)
 
 
 class Codec(Protocol):
@@ -120,7 +43,7 @@ class Codec(Protocol):
 class ZarrCodec:
     """Chunks as Zarr's own codecs `zstd`, `gzip` and `blosc` (with lz4) write them."""
 
-    def __init__(self, layout: Layout, frame_format: FrameFormat) -> None:
+    def __init__(self, layout: ResolvedLayout, frame_format: FrameFormat) -> None:
         self.layout = layout
         self.item_bytes = np.dtype(frame_format.dtype).itemsize
 
@@ -151,7 +74,7 @@ class ZarrCodec:
 class Hdf5Codec:
     """Chunks as HDF5's filters deflate, zstd (32015) and lz4 (32004) write them."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ResolvedLayout) -> None:
         self.layout = layout
 
     def encode(self, frames: np.ndarray) -> bytes:

@@ -81,7 +81,7 @@ class Hdf5Store:
         if self.layout.compressed:
             offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
             return ChunkPlace(self.path, offset, size)
-        size = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
+        size = self.layout.chunk_frames * self.meta.frame_format.nbytes
         return ChunkPlace(self.path, self._ranges[0][0] + chunk * size, size)
 
     def decode(self, data: bytes, out: np.ndarray) -> None:

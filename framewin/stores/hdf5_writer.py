@@ -20,9 +20,10 @@ from framewin.schema import STATISTICS, StoreMeta
 from framewin.stores import durable, record, tables
 from framewin.stores.chunk_io import ChunkPlace, read_place
 from framewin.stores.chunked_frames import pieces
-from framewin.stores.codecs import PLUGIN_FILTERS, Hdf5Codec, Layout
+from framewin.stores.codecs import Hdf5Codec
 from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.hdf5_store import READ_BYTES, compressed_ranges, rest_checksum
+from framewin.stores.layout import PLUGIN_FILTERS, Layout, ResolvedLayout
 
 _HDF5_ERROR = re.compile(r"errno = (\d+), error message = '([^']*)'")
 # What the netCDF library calls a dimension that has no values of its own.
@@ -31,7 +32,7 @@ _DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable."
 
 def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     """Bytes the store will take at most, with `name_bytes` of source file names."""
-    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames or 1
+    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = (num_chunks * chunk + 1) * meta.frame_format.nbytes
     per_chunk = 4 + 16
@@ -70,8 +71,8 @@ class Writer:
         self.meta = meta
         self.source_files = source_files
         self.layout = layout.resolved(meta.frame_format, meta.clips.num_frames)
-        self.chunk_frames = self.layout.chunk_frames or 1
-        self.num_chunks = -(-meta.clips.num_frames // self.chunk_frames)
+        self.chunk_frames = self.layout.chunk_frames
+        self.num_chunks = self.layout.num_chunks(meta.clips.num_frames)
         columns = tables.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         self.statistics: dict[str, np.ndarray] | None = None
@@ -268,10 +269,10 @@ class Writer:
             column.dims[0].attach_scale(scale)
 
 
-def _first_byte(path: Path, frames: Any, layout: Layout, meta: StoreMeta) -> int:
+def _first_byte(path: Path, frames: Any, layout: ResolvedLayout, meta: StoreMeta) -> int:
     """Where raw frames begin, after checking that they lie one behind the other."""
-    size = (layout.chunk_frames or 1) * meta.frame_format.nbytes
-    num_chunks = -(-meta.clips.num_frames // (layout.chunk_frames or 1))
+    size = layout.chunk_frames * meta.frame_format.nbytes
+    num_chunks = layout.num_chunks(meta.clips.num_frames)
     found = _chunk_places(frames)
     offsets = found["offset"]
     if (

@@ -40,7 +40,7 @@ from framewin.schema import (
     StoreMeta,
 )
 from framewin.stores.chunked_frames import pieces
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import Layout, ResolvedLayout
 from framewin.stores.record import COLUMN_KINDS, Pieces, Record, pack
 
 ATTRIBUTE = "framewin"
@@ -65,7 +65,7 @@ _STRING = np.dtypes.StringDType()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def attributes(meta: StoreMeta, layout: Layout) -> dict[str, Any]:
+def attributes(meta: StoreMeta, layout: ResolvedLayout) -> dict[str, Any]:
     """The attributes of a store but for its identity, as JSON."""
     return {
         "format_version": FORMAT_VERSION,
@@ -193,7 +193,7 @@ def packed(
 
 def finished(
     meta: StoreMeta,
-    layout: Layout,
+    layout: ResolvedLayout,
     chunks: Mapping[str, np.ndarray],
     statistics: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def read_statistics(record: Record, meta: StoreMeta) -> dict[str, np.ndarray] | 
 
 def identity(
     meta: StoreMeta,
-    layout: Layout,
+    layout: ResolvedLayout,
     chunks: Mapping[str, np.ndarray],
     found: Mapping[str, Any],
 ) -> str:
@@ -274,7 +274,7 @@ def identity(
     return digest.hexdigest()
 
 
-def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, np.ndarray]]:
+def read(path: Location, record: Record) -> tuple[StoreMeta, ResolvedLayout, dict[str, np.ndarray]]:
     """What a store says of itself: its content, its layout and its table of chunks.
 
     Args:
@@ -288,7 +288,7 @@ def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, n
     settings, columns = record.fields["attributes"], record.columns
     check_version(path, settings)
     num_frames, height, width, channels = whole_numbers(path, record.fields["shape"])
-    layout = Layout(**settings["layout"])
+    asked = Layout(**settings["layout"])
     nodata = settings["nodata"]
     meta = StoreMeta(
         FrameFormat(height, width, channels, record.fields["dtype"]),
@@ -305,10 +305,11 @@ def read(path: Location, record: Record) -> tuple[StoreMeta, Layout, dict[str, n
         conversion=settings["conversion"],
         nodata=None if nodata is None else float(nodata),
     )
-    if layout != layout.resolved(meta.frame_format, num_frames):
-        raise StoreError(f"{path} claims chunks of {layout.chunk_frames} frames; convert it again")
+    layout = asked.resolved(meta.frame_format, num_frames)
+    if asdict(asked) != asdict(layout) or type(asked.chunk_frames) is not int:
+        raise StoreError(f"{path} claims chunks of {asked.chunk_frames} frames; convert it again")
     chunks = {name: columns[f"chunks/{name}"] for name in chunk_columns(layout)}
-    num_chunks = -(-num_frames // (layout.chunk_frames or 1))
+    num_chunks = layout.num_chunks(num_frames)
     if any(values.shape != (num_chunks,) for values in chunks.values()):
         raise StoreError(f"{path} does not list each of its {num_chunks} chunks; convert it again")
     if identity(meta, layout, chunks, settings) != settings["identity"]:
@@ -369,7 +370,7 @@ def unreadable(path: Location, exc: Exception) -> StoreError:
     return StoreError(f"{path} is not a store that framewin can read ({reason}); convert it again")
 
 
-def chunk_columns(layout: Layout) -> dict[str, str]:
+def chunk_columns(layout: ResolvedLayout) -> dict[str, str]:
     """Columns of the table of chunks: name -> dtype."""
     found = {"crc32c": "uint32"}
     if layout.compressed:

@@ -148,7 +148,7 @@ def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) 
             return run
 
     all_runs = runs(store, list(range(len(store.chunks["crc32c"]))))
-    chunk_frames, num_frames = store.layout.chunk_frames or 1, store.meta.clips.num_frames
+    chunk_frames, num_frames = store.layout.chunk_frames, store.meta.clips.num_frames
     damaged: list[int] = []
     with ThreadPoolExecutor(workers) as pool:
         found_in = ordered_map(pool, wrong, all_runs, RUNS_AHEAD * workers)
@@ -162,7 +162,7 @@ def _damaged_chunks(store: Store, workers: int, shown: Callable[[int], None]) ->
     """Numbers of the chunks whose bytes are not those that were written."""
     num_chunks = len(store.chunks["crc32c"])
     firsts = range(0, num_chunks, CHUNKS_PER_TASK)
-    chunk_frames, num_frames = store.layout.chunk_frames or 1, store.meta.clips.num_frames
+    chunk_frames, num_frames = store.layout.chunk_frames, store.meta.clips.num_frames
     damaged: list[int] = []
     with ThreadPoolExecutor(workers) as pool:
         found_in = ordered_map(pool, partial(_check, store), firsts, RUNS_AHEAD * workers)
@@ -227,7 +227,7 @@ def _other_reading(store: Store, shown: Callable[[int], None]) -> Iterator[str]:
             column = others.column(f"{table}/{name}", len(values))
             if not _same(column, values):
                 yield f"{table}/{name} is another for other readers"
-    chunk_frames = store.layout.chunk_frames or 1
+    chunk_frames = store.layout.chunk_frames
     size = chunk_frames * max(1, READ_BYTES // (chunk_frames * store.meta.frame_format.nbytes))
     names = np.array(store.meta.clips.names, object)
     coordinates = tables.coordinate_types(store.meta)
@@ -259,7 +259,7 @@ def _same(found: np.ndarray, values: np.ndarray) -> bool:
 
 def _ranges(store: Store, damaged: list[int]) -> Iterator[str]:
     """Neighbouring damaged chunks as one range of frames, with the clips they belong to."""
-    chunk_frames, clips = store.layout.chunk_frames or 1, store.meta.clips
+    chunk_frames, clips = store.layout.chunk_frames, store.meta.clips
     for _, group in groupby(enumerate(damaged), key=lambda pair: pair[1] - pair[0]):
         chunks = [number for _, number in group]
         first = chunks[0] * chunk_frames

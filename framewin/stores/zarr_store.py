@@ -36,8 +36,9 @@ from framewin.stores.chunk_io import (
     size_of,
 )
 from framewin.stores.chunked_frames import ChunkedFrames
-from framewin.stores.codecs import Layout, ZarrCodec
+from framewin.stores.codecs import ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES
+from framewin.stores.layout import ResolvedLayout
 from framewin.stores.mapped_frames import MappedFrames
 
 METADATA = "zarr.json"
@@ -97,7 +98,7 @@ class ZarrStore:
     def place(self, chunk: int) -> ChunkPlace:
         """See `Store`."""
         if not self.layout.compressed:
-            size = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
+            size = self.layout.chunk_frames * self.meta.frame_format.nbytes
             return ChunkPlace(self.path / shard_name(0), chunk * size, size)
         shard = self.path / shard_name(chunk // self._shard_chunks)
         offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
@@ -184,7 +185,7 @@ class ZarrStore:
     def _end_of_chunks(self, shard: int) -> int:
         """Where the index of a shard begins; its chunks stand one behind the other."""
         if not self.layout.compressed:
-            chunk_bytes = (self.layout.chunk_frames or 1) * self.meta.frame_format.nbytes
+            chunk_bytes = self.layout.chunk_frames * self.meta.frame_format.nbytes
             return self._shard_chunks * chunk_bytes
         part = slice(shard * self._shard_chunks, (shard + 1) * self._shard_chunks)
         offsets, sizes = self.chunks["offset"][part], self.chunks["nbytes"][part] + CRC_BYTES
@@ -244,7 +245,7 @@ def shard_name(shard: int) -> str:
 
 
 def shard_index(
-    layout: Layout, chunks: dict[str, np.ndarray], meta: StoreMeta, shard: int
+    layout: ResolvedLayout, chunks: dict[str, np.ndarray], meta: StoreMeta, shard: int
 ) -> bytes:
     """What ends a shard: offset and length of every chunk, all ones for one behind the last
     frame; then the checksum of that."""
@@ -255,7 +256,7 @@ def shard_index(
         index[: len(offsets), 0] = offsets
         index[: len(offsets), 1] = chunks["nbytes"][shard * size : (shard + 1) * size] + CRC_BYTES
     else:
-        chunk_bytes = (layout.chunk_frames or 1) * meta.frame_format.nbytes
+        chunk_bytes = layout.chunk_frames * meta.frame_format.nbytes
         index[:, 0] = np.arange(size) * chunk_bytes
         index[:, 1] = chunk_bytes
     data = index.tobytes()
@@ -263,10 +264,10 @@ def shard_index(
     return data + checksum
 
 
-def chunks_of_shard(layout: Layout, meta: StoreMeta) -> int:
+def chunks_of_shard(layout: ResolvedLayout, meta: StoreMeta) -> int:
     """Chunks of a shard: all raw ones, about 64 MiB of pixels compressed."""
-    chunk = layout.chunk_frames or 1
-    num_chunks = -(-meta.clips.num_frames // chunk)
+    chunk = layout.chunk_frames
+    num_chunks = layout.num_chunks(meta.clips.num_frames)
     if not layout.compressed:
         return num_chunks
     return max(1, min(num_chunks, SHARD_BYTES // (chunk * meta.frame_format.nbytes)))

@@ -14,8 +14,9 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.schema import STATISTICS, StoreMeta
 from framewin.stores import durable, record, tables
-from framewin.stores.codecs import BLOSC_LZ4_LEVEL, Layout, ZarrCodec
+from framewin.stores.codecs import BLOSC_LZ4_LEVEL, ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
+from framewin.stores.layout import Layout, ResolvedLayout
 from framewin.stores.zarr_store import (
     INDEX_ENTRY_BYTES,
     METADATA,
@@ -28,7 +29,7 @@ from framewin.stores.zarr_store import (
 
 def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     """Bytes the store will take at most, with `name_bytes` of source file names."""
-    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames or 1
+    chunk = layout.resolved(meta.frame_format, meta.clips.num_frames).chunk_frames
     num_chunks = -(-meta.clips.num_frames // chunk)
     frames = num_chunks * (chunk * meta.frame_format.nbytes + INDEX_ENTRY_BYTES) + CRC_BYTES
     per_chunk = 4 if not layout.compressed else 4 + 8 + 8 + chunk * meta.frame_format.nbytes // 100
@@ -53,8 +54,8 @@ class Writer:
         self.meta = meta
         self.source_files = source_files
         self.layout = layout.resolved(frame_format, num_frames)
-        self.chunk_frames = self.layout.chunk_frames or 1
-        self.num_chunks = -(-num_frames // self.chunk_frames)
+        self.chunk_frames = self.layout.chunk_frames
+        self.num_chunks = self.layout.num_chunks(num_frames)
         columns = tables.chunk_columns(self.layout).items()
         self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
         self.statistics: dict[str, np.ndarray] | None = None
@@ -201,7 +202,7 @@ def _local_store(root: Path) -> Any:
     return Linkless(root)
 
 
-def _compressors(layout: Layout, dtype: str) -> list[Any] | None:
+def _compressors(layout: ResolvedLayout, dtype: str) -> list[Any] | None:
     """The codecs by which zarr-python reads what `ZarrCodec` writes."""
     from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 

@@ -309,7 +309,7 @@ import numpy as np
 from framewin import FrameWindowDataset
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.stores import durable
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import Layout
 from framewin.stores.zarr_writer import Writer
 
 frame_format = FrameFormat(1000, 1000, 3, "uint8")

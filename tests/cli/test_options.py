@@ -26,7 +26,7 @@ from framewin.cli import app
 from framewin.conversion.run import ConvertReport
 from framewin.forecast.settings import TrainSettings
 from framewin.schema import FrameFormat
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import ResolvedLayout
 from framewin.stores.verify import VerifyReport
 from tests.conftest import MakeClips
 
@@ -74,8 +74,8 @@ def converted(*_: Any, **__: Any) -> ConvertReport:
     lists: dict[str, Any] = {"gaps": [], "damaged": [], "skipped": {}, "notes": ()}
     counts: dict[str, Any] = dict.fromkeys(("step", "bytes_in", "bytes_out"), 1)
     return ConvertReport(
-        Path("src"), Path("clips.zarr"), 1, 1, frame, time_unit=None, layout=Layout(), hint=None,
-        resumed_frames=0, seconds=1.0, **lists, **counts,
+        Path("src"), Path("clips.zarr"), 1, 1, frame, time_unit=None, layout=ResolvedLayout(),
+        hint=None, resumed_frames=0, seconds=1.0, **lists, **counts,
     )  # fmt: skip
 
 

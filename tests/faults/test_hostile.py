@@ -30,7 +30,8 @@ from framewin.sources import KINDS
 from framewin.stores import open_store, zarr_store
 from framewin.stores import record as records
 from framewin.stores import verify as verifying
-from framewin.stores.codecs import Hdf5Codec, Layout, ZarrCodec
+from framewin.stores.codecs import Hdf5Codec, ZarrCodec
+from framewin.stores.layout import Layout
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips
 from tests.helpers.store_contract import CLIPS, expected_frames, forge

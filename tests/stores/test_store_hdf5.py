@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from framewin import MissingDependencyError, StoreError, convert
 from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.stores import durable, open_store
-from framewin.stores.codecs import Layout
 from framewin.stores.hdf5_writer import Writer
+from framewin.stores.layout import Layout
 from tests.conftest import MakeClips, import_or_skip
 from tests.helpers.store_contract import CLIPS, StoreContract, change, expected_frames
 

@@ -17,7 +17,7 @@ import zarr
 from framewin import FormatVersionError, StoreError, verify
 from framewin.schema import FrameFormat
 from framewin.stores import open_store, tables
-from framewin.stores.codecs import Layout
+from framewin.stores.layout import Layout, ResolvedLayout
 from framewin.stores.zarr_store import RECORD, shard_name
 from tests.conftest import MakeClips, import_or_skip
 from tests.helpers.store_contract import (
@@ -99,8 +99,8 @@ def test_chunks_are_about_a_mebibyte() -> None:
     assert Layout().resolved(small, 10**6).chunk_frames == 256
     assert Layout().resolved(small, 40).chunk_frames == 40
     assert Layout().resolved(large, 40).chunk_frames == 1
-    assert Layout("zstd").resolved(small, 10**6) == Layout("zstd", 3, 16)
-    assert Layout("gzip", 9, 7).resolved(large, 10**6) == Layout("gzip", 9, 7)
+    assert Layout("zstd").resolved(small, 10**6) == ResolvedLayout("zstd", 3, 16)
+    assert Layout("gzip", 9, 7).resolved(large, 10**6) == ResolvedLayout("gzip", 9, 7)
 
 
 def edit_settings(store: Path, change: Callable[[dict], None]) -> None:
