@@ -30,7 +30,24 @@ FRAME_DTYPES = (
 )
 PACKING = ("scale_factor", "add_offset", "units")
 """Attributes by which pixel values that are alike mean different things."""
-TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
+MICROSECONDS = {
+    "us": 1,
+    "ms": 10**3,
+    "s": 10**6,
+    "min": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
+"""Unit of time -> how long it is."""
+TIME_UNIT_NAMES = {
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "min": "minutes",
+    "h": "hours",
+    "d": "days",
+}
+TIME_UNITS = {unit: 10**6 // MICROSECONDS[unit] for unit in ("s", "ms", "us")}
 """Unit of time stamps -> how many make a second."""
 _LARGEST_NUMBER = float(2**63)
 
@@ -290,7 +307,7 @@ def shown_number(number: int, time_unit: str | None) -> str:
     """
     if time_unit is None:
         return str(number)
-    microseconds = number * (10**6 // TIME_UNITS[time_unit])
+    microseconds = number * MICROSECONDS[time_unit]
     stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     return stamp.replace(tzinfo=None).isoformat()
 
@@ -303,8 +320,8 @@ def coarsest_unit(microseconds: Iterable[Int64Array], step: int | None) -> str:
     """
     exact = set(TIME_UNITS)
     for stamps in [*microseconds, np.array([step or 0])]:
-        exact = {unit for unit in exact if not (stamps % (10**6 // TIME_UNITS[unit])).any()}
-    return min(exact, key=lambda unit: TIME_UNITS[unit])
+        exact = {unit for unit in exact if not (stamps % MICROSECONDS[unit]).any()}
+    return max(exact, key=lambda unit: MICROSECONDS[unit])
 
 
 def median(differences: Int64Array) -> int:

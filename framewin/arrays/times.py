@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from framewin.errors import StoreError
-from framewin.schema import TIME_UNITS, Int64Array, coarsest_unit
+from framewin.schema import MICROSECONDS, TIME_UNIT_NAMES, Int64Array, coarsest_unit
 
 _SPELLINGS = {
-    10**-3: "nanosecond nanoseconds nanosec nanosecs nsec nsecs ns",
-    1: "microsecond microseconds microsec microsecs usec usecs us",
-    10**3: "millisecond milliseconds millisec millisecs msec msecs ms",
-    10**6: "second seconds sec secs s",
-    60 * 10**6: "minute minutes min mins",
-    3600 * 10**6: "hour hours hr hrs h",
-    86400 * 10**6: "day days d",
-    7 * 86400 * 10**6: "week weeks",
-    365 * 86400 * 10**6: "common_year common_years",
+    1e-3: "nanosecond nanoseconds nanosec nanosecs nsec nsecs ns",
+    MICROSECONDS["us"]: "microsecond microseconds microsec microsecs usec usecs us",
+    MICROSECONDS["ms"]: "millisecond milliseconds millisec millisecs msec msecs ms",
+    MICROSECONDS["s"]: "second seconds sec secs s",
+    MICROSECONDS["min"]: "minute minutes min mins",
+    MICROSECONDS["h"]: "hour hours hr hrs h",
+    MICROSECONDS["d"]: "day days d",
+    7 * MICROSECONDS["d"]: "week weeks",
+    365 * MICROSECONDS["d"]: "common_year common_years",
 }
-_MICROSECONDS = {name: size for size, names in _SPELLINGS.items() for name in names.split()}
+_SIZES = {name: size for size, names in _SPELLINGS.items() for name in names.split()}
+"""Unit as files spell it -> microseconds."""
 _UNEVEN = ("month", "months", "year", "years")
 """Units that do not always last equally long."""
 _UNITS = re.compile(r"([a-z_]+) +(?:since|after|from|ref) +(.+)", re.IGNORECASE)
@@ -39,15 +40,7 @@ _REAL_CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "julian")
 _MADE_UP_CALENDARS = ("noleap", "365_day", "all_leap", "366_day", "360_day")
 _1970_DAY = 2_440_588
 """Julian day number of 1970-01-01."""
-_DAY = 86400 * 10**6
-_GRAINS = {
-    "days": _DAY,
-    "hours": 3600 * 10**6,
-    "minutes": 60 * 10**6,
-    "seconds": 10**6,
-    "milliseconds": 1000,
-    "microseconds": 1,
-}
+_COARSEST_FIRST = ("d", "h", "min", "s", "ms", "us")
 _ACCUMULATED = 50
 """Microseconds by which sums of rounded steps may miss whole milliseconds."""
 _MOST_MICROSECONDS = 2.0**62
@@ -95,10 +88,10 @@ def read_times(values: np.ndarray, attributes: Mapping[str, Any]) -> Times | Non
     unit = match[1].lower()
     if unit in _UNEVEN:
         return _counted(values, units)
-    if unit not in _MICROSECONDS or calendar not in (*_REAL_CALENDARS, *_MADE_UP_CALENDARS):
+    if unit not in _SIZES or calendar not in (*_REAL_CALENDARS, *_MADE_UP_CALENDARS):
         raise UnknownTimesError(f"{units!r} in the calendar {calendar!r} is not understood")
     begin = _reference(match[2], units, calendar)
-    since, tolerance = _microseconds(values, _MICROSECONDS[unit])
+    since, tolerance = _microseconds(values, _SIZES[unit])
     if calendar in _REAL_CALENDARS:
         return _dated(since + begin, tolerance)
     return _undated(since, tolerance, calendar, match[2])
@@ -155,7 +148,7 @@ def _reference(text: str, units: str, calendar: str) -> int:
     seconds = hour * 3600 + minute * 60 + second - zone * 3600
     seconds -= -60 * zone_minutes if (match["zone"] or "").startswith("-") else 60 * zone_minutes
     days = int(date.toordinal()) - _1970_DAY
-    return days * _DAY + seconds * 10**6 + fraction
+    return days * MICROSECONDS["d"] + seconds * MICROSECONDS["s"] + fraction
 
 
 def _microseconds(values: np.ndarray, size: float) -> tuple[Int64Array, int]:
@@ -175,9 +168,10 @@ def _microseconds(values: np.ndarray, size: float) -> tuple[Int64Array, int]:
             return whole * int(size), 0
         return whole // 1000, int((whole % 1000).any())
     exact = values.astype(np.float64) * size
-    for grain in _GRAINS.values():
+    for unit in _COARSEST_FIRST:
+        grain = MICROSECONDS[unit]
         rounded = np.rint(exact / grain) * grain
-        allowed = max(2 * rounding, _ACCUMULATED if grain == _GRAINS["milliseconds"] else 0)
+        allowed = max(2 * rounding, _ACCUMULATED if unit == "ms" else 0)
         if rounding < grain / 4 and np.abs(rounded - exact).max() <= allowed:
             return rounded.astype(np.int64), 0
     return np.rint(exact).astype(np.int64), 1 + math.ceil(2 * rounding)
@@ -185,14 +179,15 @@ def _microseconds(values: np.ndarray, size: float) -> tuple[Int64Array, int]:
 
 def _dated(microseconds: Int64Array, tolerance: int) -> Times:
     unit = coarsest_unit([microseconds], tolerance)
-    factor = 10**6 // TIME_UNITS[unit]
-    return Times(microseconds // factor, unit, tolerance // factor)
+    size = MICROSECONDS[unit]
+    return Times(microseconds // size, unit, tolerance // size)
 
 
 def _undated(since: Int64Array, tolerance: int, calendar: str, reference: str) -> Times:
     """Times of a calendar whose days are none of ours: their differences are exact."""
-    grains = [(name, size) for name, size in _GRAINS.items() if not (since % size).any()]
-    name, size = grains[0] if not tolerance else ("microseconds", 1)
+    exact = (unit for unit in _COARSEST_FIRST if not (since % MICROSECONDS[unit]).any())
+    unit = "us" if tolerance else next(exact)
+    size, name = MICROSECONDS[unit], TIME_UNIT_NAMES[unit]
     note = f"calendar {calendar}: frame numbers are {name} since {reference}, not dates"
     return Times(since // size, None, tolerance // size, note)
 

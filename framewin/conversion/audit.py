@@ -13,7 +13,7 @@ from framewin.conversion.plan import ConversionPlan
 from framewin.conversion.read import LARGE_READ_BYTES, read_file
 from framewin.conversion.source import check_frame
 from framewin.errors import FrameFormatError, SourceError
-from framewin.schema import TIME_UNITS, ClipTable, Gap, Progress, median, shown_number
+from framewin.schema import MICROSECONDS, ClipTable, Gap, Progress, median, shown_number
 from framewin.sources import frame_decoder
 from framewin.sources.clips import Clip
 from framewin.sources.damage import no_damage, unreadable
@@ -155,10 +155,11 @@ def shown_step(step: int, time_unit: str | None) -> str:
     """
     if time_unit is None:
         return str(step)
-    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
-        if step % (seconds * TIME_UNITS[time_unit]) == 0:
-            return f"{step // (seconds * TIME_UNITS[time_unit])} {unit}"
-    return f"{step} {time_unit}"
+    microseconds = step * MICROSECONDS[time_unit]
+    for unit in ("d", "h", "min", time_unit):
+        if microseconds % MICROSECONDS[unit] == 0:
+            break
+    return f"{microseconds // MICROSECONDS[unit]} {unit}"
 
 
 def window_hint(clips: ClipTable) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from framewin.forecast.gif import HUNDREDTH, LEAST_DELAY, gif_pieces
 from framewin.optional import require
-from framewin.schema import TIME_UNITS, ClipTable
+from framewin.schema import MICROSECONDS, ClipTable
 
 SHOWN_SECONDS = Fraction(1, 4)
 """How long a frame is shown where its true duration is unknown, or too long to watch."""
@@ -59,7 +59,7 @@ def true_pace(clips: ClipTable, conversion: Mapping[str, Any], frame_step: int) 
         frame_step: Of the windows.
     """
     if clips.time_unit is not None:
-        single = Fraction(clips.step, TIME_UNITS[clips.time_unit])
+        single = Fraction(clips.step * MICROSECONDS[clips.time_unit], 10**6)
     else:
         found = {Fraction(text) for text in conversion.get("frame_seconds", {}).values()}
         if len(found) != 1:

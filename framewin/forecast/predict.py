@@ -19,7 +19,7 @@ from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import as_stored, forecast, shown_values
 from framewin.optional import require
 from framewin.remote import refuse_url
-from framewin.schema import TIME_UNITS, ClipTable, Int64Array, Progress, StoreMeta
+from framewin.schema import MICROSECONDS, ClipTable, Int64Array, Progress, StoreMeta
 from framewin.stores import SUFFIXES, durable, format_module
 from framewin.stores.layout import Layout
 from framewin.windows.spec import Runs
@@ -319,7 +319,7 @@ def _label(number: int, time_unit: str | None) -> str:
     """A frame number with leading zeros, or a time that sorts as text and names a file."""
     if time_unit is None:
         return f"{int(number):0{NUMBER_DIGITS}d}"
-    microseconds = int(number) * (10**6 // TIME_UNITS[time_unit])
+    microseconds = int(number) * MICROSECONDS[time_unit]
     stamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     text = stamp.strftime("%Y%m%dT%H%M%S")
     return text if time_unit == "s" else f"{text}_{stamp.microsecond:06d}"

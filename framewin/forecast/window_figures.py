@@ -29,7 +29,7 @@ from framewin.forecast.playback import SHOWN_SECONDS
 from framewin.forecast.scoring import shown_values
 from framewin.metrics import FULL_SCALE
 from framewin.remote import refuse_url
-from framewin.schema import TIME_UNITS, ClipTable
+from framewin.schema import MICROSECONDS, ClipTable
 
 CLIPS_SHOWN = 24
 FRAMES_PER_CLIP = 8
@@ -190,9 +190,8 @@ def _time_bar(clips: ClipTable, clip: int, width: int) -> np.ndarray:
 def _label(number: int, clips: ClipTable) -> str:
     if clips.time_unit is None:
         return str(number)
-    per_second = TIME_UNITS[clips.time_unit]
-    time = np.datetime64(number * (10**6 // per_second), "us")
-    return str(time.astype("datetime64[s]" if per_second == 1 else "datetime64[ms]"))[5:]
+    time = np.datetime64(number * MICROSECONDS[clips.time_unit], "us")
+    return str(time.astype("datetime64[s]" if clips.time_unit == "s" else "datetime64[ms]"))[5:]
 
 
 def _origins(where: Window) -> tuple[str, ...]:

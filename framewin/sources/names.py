@@ -18,19 +18,10 @@ from unicodedata import normalize
 import numpy as np
 
 from framewin.errors import SourceError
-from framewin.schema import Int64Array
+from framewin.schema import MICROSECONDS, Int64Array
 
 # ASCII digits only: \d takes superscripts and other scripts' digits, which int() may refuse.
 DIGIT_CHARACTERS = "0123456789"
-MICROSECONDS = {
-    "us": 1,
-    "ms": 10**3,
-    "s": 10**6,
-    "min": 60 * 10**6,
-    "h": 3600 * 10**6,
-    "d": 86400 * 10**6,
-}
-"""Unit of `step` -> microseconds."""
 
 _AFTER_LAST_DIGIT = re.compile(r"[^0-9]*\Z")
 _DIGITS = re.compile(r"([0-9]+)")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from framewin.errors import SourceError
-from framewin.schema import TIME_UNITS, coarsest_unit, most_frequent, shown_number
+from framewin.schema import MICROSECONDS, coarsest_unit, most_frequent, shown_number
 from framewin.sources.clips import Clip
 from framewin.sources.info import ListRule
 from framewin.sources.names import Stream, parse_step
@@ -20,7 +20,7 @@ _LARGEST_COMMON_STEP = 2**40
 
 def microseconds(unit: str | None) -> int:
     """Microseconds of a unit of time stamps; 1 of none."""
-    return 10**6 // TIME_UNITS[unit] if unit else 1
+    return MICROSECONDS[unit] if unit else 1
 
 
 def in_one_unit(streams: Sequence[Stream], rule: ListRule) -> str | None:

@@ -35,6 +35,7 @@ from framewin.remote import Location
 from framewin.schema import (
     FORMAT_VERSION,
     STATISTICS,
+    TIME_UNIT_NAMES,
     ClipTable,
     FrameFormat,
     StoreMeta,
@@ -51,7 +52,6 @@ COORDINATES = {"clip": "string", "frame_number": "int64", SOURCE_FILE: "string"}
 """Name -> type of what each frame has."""
 TIME = "time"
 """Name of one more coordinate, int64, where frame numbers are time stamps."""
-TIME_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 COORDINATE_CHUNK = 2**16
 MOST_COORDINATE_CHUNKS = 64
 """In Zarr each is a file, which is looked at when the store is opened."""
