@@ -1,6 +1,7 @@
 """Make small changes to the core modules, one at a time, and count those that no test notices.
 
     scripts/mutate                           # a sample of every module
+    scripts/mutate --quick --sample 30       # without TensorFlow, torch and Grain: more survive
     scripts/mutate metrics --sample 0        # every change of one module
     scripts/mutate --only metrics:53:17:0    # one change again
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,10 @@ def test_growth_is_measured_on_whole_stores(tmp_path: Path) -> None:
     assert line.endswith("MB")
     [store] = tmp_path.glob("*.zarr")
     assert not verify(store, full=True).damage
+
+
+def test_changes_are_tried_on_files_that_exist() -> None:
+    """Modules and their tests, also after a move."""
+    for module, tests in runpy.run_path(str(ROOT / "scripts" / "mutate.py"))["TESTS"].items():
+        for file in (f"framewin/{module}.py", *(f"tests/{test}.py" for test in tests.split())):
+            assert (ROOT / file).is_file(), file
