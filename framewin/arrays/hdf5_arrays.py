@@ -54,7 +54,6 @@ class Hdf5Array(ForeignArray):
             )
 
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
-        """See `ForeignArray`."""
         with _reading(self.path) as file:
             dataset = file[self.name]
             _require_filters(dataset)
@@ -62,7 +61,6 @@ class Hdf5Array(ForeignArray):
         return values
 
     def missing_chunk(self) -> str | None:
-        """See `ForeignArray`."""
         with _reading(self.path) as file:
             dataset = file[self.name]
             if dataset.chunks is None:
@@ -80,7 +78,6 @@ class Hdf5Array(ForeignArray):
             return str(next(c for c in itertools.product(*starts) if c not in present))
 
     def other(self, name: str, fits: Callable[[tuple[int, ...]], bool]) -> Values | None:
-        """See `ForeignArray`."""
         with _reading(self.path) as file:
             if not _holds_array(file, name) or not fits(file[name].shape or ()):
                 return None

@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,11 +59,9 @@ class NpyArray(ForeignArray):
 
     @property
     def label(self) -> str:
-        """See `ForeignArray`."""
         return str(self.path)
 
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
-        """See `ForeignArray`."""
         shape, order, dtype, offset = self._layout
         if order == "F" or where[0] == slice(None):
             values = self._whole[where]
@@ -110,7 +108,6 @@ class NpzArray(NpyArray):
         self.info = _info(self._layout, None)
 
     def close(self) -> None:
-        """See `ForeignArray`."""
         self._opened.close()
         self._file = None
 
@@ -143,35 +140,33 @@ class NpzArray(NpyArray):
             ) from exc
 
 
-class _Header:
-    """The beginning of a file, of which no more is read than a header may have."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        """As of a file."""
-        if size > HEADER_BYTES:
-            raise ValueError(f"it claims to have {size} bytes")
-        data: bytes = self._file.read(size)
-        return data
-
-
 def _layout(file: Any, path: Path) -> _Layout:
     """What the header at the beginning of an opened file says."""
     # What a garbled header makes numpy raise depends on where it is garbled.
     try:
-        start: Any = _Header(file)
-        if np.lib.format.read_magic(start) == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
-        else:
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
+        start = file.read(10)
+        if start[6:7] > b"\1":
+            start += file.read(2)
+        length = int.from_bytes(start[8:], "little")
+        if length > HEADER_BYTES:
+            raise ValueError(f"it claims to have {length} bytes")
+        return _parsed(start + file.read(length))
     except Exception as exc:
         reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
         raise StoreError(
             f"{path} has a damaged array header ({reason}); repair or remove it"
         ) from exc
-    return _Layout(tuple(map(int, shape)), "F" if fortran else "C", dtype, file.tell())
+
+
+@lru_cache(maxsize=8)
+def _parsed(header: bytes) -> _Layout:
+    """What a header says; files of one frame each have the same."""
+    file: Any = io.BytesIO(header)
+    if np.lib.format.read_magic(file) == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    return _Layout(tuple(map(int, shape)), "F" if fortran else "C", dtype, len(header))
 
 
 def _info(layout: _Layout, place: tuple[Path, int] | None) -> ArrayInfo:

@@ -70,11 +70,9 @@ class ZarrArray(ForeignArray):
         )
 
     def read(self, where: tuple[slice, ...]) -> np.ndarray:
-        """See `ForeignArray`."""
         return np.asarray(self._array[where])
 
     def missing_chunk(self) -> str | None:
-        """See `ForeignArray`."""
         steps = self._array.shards or self._array.chunks
         counts = (-(-size // step) for size, step in zip(self._array.shape, steps, strict=True))
         for chunk in itertools.product(*(range(count) for count in counts)):
@@ -84,7 +82,6 @@ class ZarrArray(ForeignArray):
         return None
 
     def other(self, name: str, fits: Callable[[tuple[int, ...]], bool]) -> Values | None:
-        """See `ForeignArray`."""
         found = open_node(self.path, name) if is_zarr(self.path / name) else None
         if not isinstance(found, zarr.Array) or not fits(found.shape):
             return None
@@ -93,7 +90,6 @@ class ZarrArray(ForeignArray):
         return np.asarray(found[:]), dict(found.attrs)
 
     def files(self) -> Iterator[Path]:
-        """See `ForeignArray`."""
         return (path for path in self._folder.rglob("*") if path.is_file())
 
 

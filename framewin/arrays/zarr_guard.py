@@ -38,17 +38,14 @@ class InsideStore(LocalStore):
         self._real = os.path.realpath(root)
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
-        """See `zarr.abc.store.Store`."""
         self._check(key)
         return await super().get(key, *args, **options)
 
     def get_sync(self, key: str, **options: Any) -> Any:
-        """See `LocalStore`."""
         self._check(key)
         return super().get_sync(key, **options)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
-        """See `zarr.abc.store.Store`."""
         ranges = list(key_ranges)
         for key, _ in ranges:
             self._check(key)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from framewin.arrays.clips import clip_table
 from framewin.arrays.file_kinds import is_hdf5, not_read, start_of
 from framewin.arrays.frames import FrameArray
 from framewin.errors import FrameFormatError, SourceError, StoreError
-from framewin.schema import ClipTable
 from framewin.sources import kind_suffix, suffix_of
 from framewin.sources.info import (
     STORE_KIND,
@@ -128,7 +127,12 @@ def _info(source: FrameArray, path: str, options: ReadOptions) -> FileInfo:
     if source.info.is_own:
         # What else it holds is read as of any store.
         return FileInfo(form, STORE_KIND, mode, is_clip=True, frames=source.num_frames)
-    clips = _clips(source, options)
+    of_clips: dict[str, Any] = {}
+    if not options.pixels_only:
+        clips = clip_table(source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers)
+        several = len(clips.names) > 1 or "n" in source.axes
+        coordinates = source.coordinates()
+        of_clips = {**clip_fields(clips, named=several), "coordinates": coordinates}
     notes = (*source.info.notes, *packing_notes(source.info.packing))
     return FileInfo(
         form,
@@ -141,17 +145,8 @@ def _info(source: FrameArray, path: str, options: ReadOptions) -> FileInfo:
         packing=source.info.packing,
         alpha=alpha_of_array(form.channels),
         merged=source.merged,
-        coordinates={} if options.pixels_only else source.coordinates(),
-        **clip_fields(clips, named=len(clips.names) > 1 or "n" in source.axes),
+        **of_clips,
     )
-
-
-def _clips(source: FrameArray, options: ReadOptions) -> ClipTable:
-    """The clips of an array; counted through where only pixels matter."""
-    if options.pixels_only:
-        start = np.zeros(1, np.int64)
-        return ClipTable((source.name,), start, start, start, source.num_frames, step=1)
-    return clip_table(source, clip_ids=options.clip_ids, frame_numbers=options.frame_numbers)
 
 
 @contextmanager
