@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -11,65 +10,18 @@ import numpy as np
 
 from framewin.errors import DeniedObjectError, StoreError
 from framewin.remote import Location, RemotePath, location
-from framewin.schema import Int64Array, StoreMeta
-from framewin.stores.chunk_io import ChunkPlace
-from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES, ChunkedFrames
+from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES
 from framewin.stores.durable import MARKER, tree_bytes
 from framewin.stores.frame_files import FrameFiles
 from framewin.stores.layout import ResolvedLayout
-from framewin.stores.mapped_frames import MappedFrames
+from framewin.stores.store import Store as Store
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
-"""Format -> the module with its `open_store`."""
+"""Format -> the module with its `read_record` and `Files`."""
 WRITERS = {"zarr": "framewin.stores.zarr_writer", "hdf5": "framewin.stores.hdf5_writer"}
 """Format -> the module with its `Writer` and `estimate_bytes`."""
 SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 """Suffix of a store's name -> its format."""
-
-
-class Store(Protocol):
-    """An opened store."""
-
-    path: Location
-    meta: StoreMeta
-    layout: ResolvedLayout
-    chunks: dict[str, np.ndarray]
-    """The table of chunks; see `framewin.stores.tables`."""
-
-    @property
-    def frames(self) -> MappedFrames | ChunkedFrames:
-        """All frames."""
-
-    @property
-    def identity(self) -> str:
-        """Changes with the store's content: pixels, clips, frame numbers, layout."""
-
-    @property
-    def files(self) -> dict[str, tuple[int, int | None]]:
-        """Name below the store -> size and, where it was recorded, crc32c of each of its files.
-
-        A store that is one file has one, of no name.
-        """
-
-    def statistics(self) -> dict[str, np.ndarray] | None:
-        """Those of `framewin.schema.STATISTICS`, float64, (num_frames,) each; None without.
-
-        Raises:
-            StoreError: They were changed.
-        """
-
-    def source_files(self, rows: Int64Array) -> list[str]:
-        """Path below the source folder of the file that each row came from."""
-
-    def place(self, chunk: int) -> ChunkPlace:
-        """Where the bytes of a chunk are."""
-
-    def decode(self, data: bytes, out: np.ndarray) -> None:
-        """Decompress a chunk into `out`, (chunk_frames, H, W, C)."""
-
-    def check_rest(self, workers: int) -> Iterator[str]:
-        """Check every byte outside the chunks, in threads where there are several files; yields a
-        line for each thing that is damaged."""
 
 
 class StoreWriter(Protocol):
@@ -115,7 +67,12 @@ def open_store(path: str | Location, *, cache_bytes: int = DEFAULT_CACHE_BYTES) 
     """
     if not isinstance(path, RemotePath):
         path = location(path)
-    return cast(Store, format_of(path).open_store(path, cache_bytes=cache_bytes))
+    return Store(path, format_of(path), cache_bytes)
+
+
+def open_damaged(path: Location) -> Store:
+    """Open a store to be verified: its files may be missing or of another size."""
+    return Store(path, format_of(path), 0, whole=False)
 
 
 def num_bytes(store: Store) -> int:

@@ -21,7 +21,7 @@ import google_crc32c
 from framewin.errors import MissingObjectError, StoreError, one_line
 from framewin.remote import REQUEST_BYTES, RemotePath, location, refuse_url
 from framewin.schema import Progress
-from framewin.stores import Store, durable, format_of, num_bytes
+from framewin.stores import Store, durable, num_bytes, open_store
 from framewin.stores.chunk_io import (
     REQUESTS_AT_ONCE,
     RUN_BYTES,
@@ -108,7 +108,7 @@ def fetch(
     refuse_url(dest, "a store is fetched to this machine, give a path")
     dest = Path(dest)
     durable.check_new(dest)
-    store = cast(Store, format_of(source).open_store(source, cache_bytes=0))
+    store = open_store(source, cache_bytes=0)
     try:
         with durable.building(dest, resumes=True) as site:
             resumed = _begin(site, store, restart=restart)
@@ -252,7 +252,7 @@ def _read(path: RemotePath, part: _Part, stop: Event) -> bytes:
 def _check_same(store: Store) -> None:
     """Refuse a store that was replaced by another since it was opened."""
     again = location(cast(RemotePath, store.path))
-    found = cast(Store, format_of(again).open_store(again, cache_bytes=0))
+    found = open_store(again, cache_bytes=0)
     if found.identity != store.identity:
         raise StoreError(
             f"{store.path} changed while it was fetched; use restart=True to begin anew"

@@ -13,83 +13,64 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
-from framewin.errors import FramewinError, NotOursError, NotWholeError, StoreError
-from framewin.remote import Location, RemotePath
-from framewin.schema import Int64Array
+from framewin.errors import NotOursError, NotWholeError, StoreError
+from framewin.remote import Location
+from framewin.schema import StoreMeta
 from framewin.stores import record, tables
 from framewin.stores.chunk_io import (
     ChunkPlace,
-    chunked_frames,
     once_more,
     range_crc32c,
     read_place,
     size_of,
 )
-from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.codecs import Hdf5Codec
-from framewin.stores.mapped_frames import MappedFrames
+from framewin.stores.layout import ResolvedLayout
 
 READ_BYTES = 2**24
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-class Hdf5Store:
-    """A store, opened for reading from its record."""
+class Files:
+    """The one file of a store; see `framewin.stores.store.FormatFiles`."""
 
-    def __init__(self, path: Location, cache_bytes: int) -> None:
+    trailer_bytes = 0
+
+    def __init__(
+        self,
+        path: Location,
+        found: record.Record,
+        meta: StoreMeta,
+        layout: ResolvedLayout,
+        chunks: dict[str, np.ndarray],
+    ) -> None:
+        """Take where the chunks lie from the record, or from their table."""
         self.path = path
-        self._record = _read_record(path)
-        self.meta, self.layout, self.chunks = tables.read(path, self._record)
-        self.identity: str = self._record.fields["attributes"]["identity"]
-        self._ranges = [(begin, end) for begin, end in self._record.fields["chunk_ranges"]]
+        self.codec = Hdf5Codec(layout)
+        self.shard_chunks = len(chunks["crc32c"])
+        self._record = found
+        self._raw_bytes = 0 if layout.compressed else meta.frame_bytes
+        self._ranges = [(begin, end) for begin, end in found.fields["chunk_ranges"]]
         tables.whole_numbers(path, [*itertools.chain.from_iterable(self._ranges)])
-        if self.layout.compressed:
-            self._ranges = compressed_ranges(self.chunks)
-        self._check_ranges()
-        self._codec = Hdf5Codec(self.layout)
-        self._cache_bytes = cache_bytes
-
-    @cached_property
-    def frames(self) -> MappedFrames | ChunkedFrames:
-        """All frames."""
-        if self.layout.compressed or isinstance(self.path, RemotePath):
-            return chunked_frames(self, self._cache_bytes)
-        num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
-        first_byte = self._ranges[0][0]
-        return MappedFrames.of_file(self.path, frame_format, num_frames, offset=first_byte)
+        if layout.compressed:
+            self._ranges = compressed_ranges(chunks)
+        self.first_byte = self._ranges[0][0] if self._ranges else 0
 
     @property
-    def files(self) -> dict[str, tuple[int, int | None]]:
-        """See `Store`."""
+    def sizes(self) -> dict[str, tuple[int, int | None]]:
+        """See `Store.files`."""
         return {"": (size_of(self.path), None)}
 
-    def statistics(self) -> dict[str, np.ndarray] | None:
-        """See `Store`."""
-        return tables.read_statistics(self._record, self.meta)
+    def shard(self, number: int) -> Location:
+        """See `FormatFiles`."""
+        return self.path
 
-    def source_files(self, rows: Int64Array) -> list[str]:
-        """See `Store`."""
-        return self._record.texts(tables.SOURCE_FILE, rows)
-
-    def place(self, chunk: int) -> ChunkPlace:
-        """See `Store`."""
-        if self.layout.compressed:
-            offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
-            return ChunkPlace(self.path, offset, size)
-        size = self.layout.chunk_frames * self.meta.frame_format.nbytes
-        return ChunkPlace(self.path, self._ranges[0][0] + chunk * size, size)
-
-    def decode(self, data: bytes, out: np.ndarray) -> None:
-        """See `Store`."""
-        self._codec.decode(data, out)
-
-    def check_rest(self, workers: int) -> Iterator[str]:
-        """See `Store`."""
+    def damage(self, workers: int) -> Iterator[str]:
+        """See `FormatFiles`."""
         expected = self._record.fields["rest_crc32c"]
 
         def right() -> bool | None:
@@ -100,30 +81,12 @@ class Hdf5Store:
             yield f"{self.path} was changed outside its frames"
         yield from self._record.check()
 
-    def _check_ranges(self) -> None:
-        """Refuse chunks that lie outside the file or in one another."""
+    def check(self, *, sizes: bool) -> None:
+        """Refuse chunks that lie outside the file or in one another, in any case."""
         bounds = [0, *itertools.chain.from_iterable(self._ranges), self._record.begin]
         size = sum(end - begin for begin, end in self._ranges)
-        if sorted(bounds) != bounds or (
-            not self.layout.compressed and size < self.meta.frame_bytes
-        ):
+        if sorted(bounds) != bounds or size < self._raw_bytes:
             raise StoreError(f"{self.path} has chunks outside of the file; convert it again")
-
-
-def open_store(path: Location, *, cache_bytes: int) -> Hdf5Store:
-    """See `framewin.stores.open_store`."""
-    try:
-        return Hdf5Store(path, cache_bytes)
-    except FramewinError:
-        raise
-    # Damaged metadata can make h5py raise nearly anything.
-    except Exception as exc:
-        raise tables.unreadable(path, exc) from exc
-
-
-def open_damaged(path: Location) -> Hdf5Store:
-    """A store to be verified; HDF5 opens no file that is cut short."""
-    return open_store(path, cache_bytes=0)
 
 
 def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
@@ -134,7 +97,7 @@ def compressed_ranges(chunks: dict[str, np.ndarray]) -> list[tuple[int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _read_record(path: Location) -> record.Record:
+def read_record(path: Location) -> record.Record:
     """The record at the end of a store."""
     if size_of(path) == 0:
         raise StoreError(f"{path} is empty; expected a store made by framewin convert")

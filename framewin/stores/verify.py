@@ -24,7 +24,7 @@ from framewin.remote import (
     location,
 )
 from framewin.schema import Progress, shown_number
-from framewin.stores import Store, format_of, num_bytes, tables
+from framewin.stores import Store, num_bytes, open_damaged, tables
 from framewin.stores.chunk_io import (
     MOST_READ_BYTES,
     REQUESTS_AT_ONCE,
@@ -91,7 +91,7 @@ def verify(
     remote = isinstance(path, RemotePath)
     if full and remote:
         raise ValueError(f"full reads by zarr or h5py, not from {path}; framewin fetch it first")
-    store = cast(Store, format_of(path).open_damaged(path))
+    store = open_damaged(path)
     frames = store.meta.clips.num_frames
 
     def shown(done: int) -> None:
@@ -144,7 +144,7 @@ def _damaged_remotely(store: Store, workers: int, shown: Callable[[int], None]) 
         except DeniedObjectError:
             # Where access to all of it was lost, nothing is known of the frames.
             again = location(cast(RemotePath, store.path))
-            format_of(again).open_damaged(again)
+            open_damaged(again)
             return run
 
     all_runs = runs(store, list(range(len(store.chunks["crc32c"]))))

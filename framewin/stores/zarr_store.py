@@ -16,30 +16,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
-from framewin.errors import DeniedObjectError, FramewinError, NotOursError, StoreError
+from framewin.errors import DeniedObjectError, NotOursError, StoreError
 from framewin.remote import Location, RemotePath
-from framewin.schema import Int64Array, StoreMeta
+from framewin.schema import StoreMeta
 from framewin.stores import record, tables
 from framewin.stores.chunk_io import (
     ChunkPlace,
-    chunked_frames,
     once_more,
     read_place,
     read_right,
     size_of,
 )
-from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.codecs import ZarrCodec
 from framewin.stores.frame_files import CRC_BYTES
 from framewin.stores.layout import ResolvedLayout
-from framewin.stores.mapped_frames import MappedFrames
 
 METADATA = "zarr.json"
 RECORD = "framewin.record"
@@ -50,66 +45,53 @@ INDEX_ENTRY_BYTES = 16
 _FORMAT_2_FILES = (".zgroup", ".zattrs", ".zarray", ".zmetadata")
 
 
-class ZarrStore:
-    """A store, opened for reading from its record."""
+class Files:
+    """The files of a store; see `framewin.stores.store.FormatFiles`."""
 
-    def __init__(self, path: Location, cache_bytes: int, *, whole: bool) -> None:
-        """Read the record; with `whole`, check that all files are there, but for remote ones."""
+    first_byte = 0
+    trailer_bytes = CRC_BYTES
+
+    def __init__(
+        self,
+        path: Location,
+        found: record.Record,
+        meta: StoreMeta,
+        layout: ResolvedLayout,
+        chunks: dict[str, np.ndarray],
+    ) -> None:
+        """Look at no file yet."""
         self.path = path
-        self._record = _read_record(path)
-        self.meta, self.layout, self.chunks = tables.read(path, self._record)
-        self.identity: str = self._record.fields["attributes"]["identity"]
-        self._files: dict[str, list[int | None]] = self._record.fields["files"]
-        self._shard_chunks = chunks_of_shard(self.layout, self.meta)
-        self._codec = ZarrCodec(self.layout, self.meta.frame_format)
-        self._cache_bytes = cache_bytes
-        self._check_names()
-        tables.whole_numbers(
-            path, [n for sums in self._files.values() for n in sums if n is not None]
-        )
-        if whole and not isinstance(path, RemotePath):
-            # A request for each file; of remote ones every chunk is checked when it is read.
-            self._check_sizes()
-        if whole:
-            self._check_shards()
-
-    @cached_property
-    def frames(self) -> MappedFrames | ChunkedFrames:
-        """All frames."""
-        if self.layout.compressed or isinstance(self.path, RemotePath):
-            return chunked_frames(self, self._cache_bytes)
-        shard = self.path / shard_name(0)
-        return MappedFrames.of_file(shard, self.meta.frame_format, self.meta.clips.num_frames)
+        self.meta, self.layout, self.chunks = meta, layout, chunks
+        self.codec = ZarrCodec(layout, meta.frame_format)
+        self.shard_chunks = chunks_of_shard(layout, meta)
+        self._record = found
+        self._files: dict[str, list[int | None]] = found.fields["files"]
+        self._num_shards = -(-len(chunks["crc32c"]) // self.shard_chunks)
 
     @property
-    def files(self) -> dict[str, tuple[int, int | None]]:
-        """See `Store`."""
+    def sizes(self) -> dict[str, tuple[int, int | None]]:
+        """See `Store.files`."""
         listed = {name: (size or 0, crc32c) for name, (size, crc32c) in self._files.items()}
         return {RECORD: (size_of(self._record.path), None), **listed}
 
-    def statistics(self) -> dict[str, np.ndarray] | None:
-        """See `Store`."""
-        return tables.read_statistics(self._record, self.meta)
+    def shard(self, number: int) -> Location:
+        """See `FormatFiles`."""
+        return self.path / shard_name(number)
 
-    def source_files(self, rows: Int64Array) -> list[str]:
-        """See `Store`."""
-        return self._record.texts(tables.SOURCE_FILE, rows)
+    def check(self, *, sizes: bool) -> None:
+        """See `FormatFiles`."""
+        self._check_names()
+        tables.whole_numbers(
+            self.path, [n for sums in self._files.values() for n in sums if n is not None]
+        )
+        if sizes and not isinstance(self.path, RemotePath):
+            # A request for each file; of remote ones every chunk is checked when it is read.
+            self._check_sizes()
+        if sizes:
+            self._check_shards()
 
-    def place(self, chunk: int) -> ChunkPlace:
-        """See `Store`."""
-        if not self.layout.compressed:
-            size = self.layout.chunk_frames * self.meta.frame_format.nbytes
-            return ChunkPlace(self.path / shard_name(0), chunk * size, size)
-        shard = self.path / shard_name(chunk // self._shard_chunks)
-        offset, size = (int(self.chunks[name][chunk]) for name in ("offset", "nbytes"))
-        return ChunkPlace(shard, offset, size, trailer_bytes=CRC_BYTES)
-
-    def decode(self, data: bytes, out: np.ndarray) -> None:
-        """See `Store`."""
-        self._codec.decode(data, out)
-
-    def check_rest(self, workers: int) -> Iterator[str]:
-        """See `Store`."""
+    def damage(self, workers: int) -> Iterator[str]:
+        """See `FormatFiles`."""
         yield from _strangers(self.path, self._files)
         shards = {shard_name(shard): shard for shard in range(self._num_shards)}
 
@@ -163,10 +145,11 @@ class ZarrStore:
 
     def _check_shards(self) -> None:
         """Refuse shards that are too short for their chunks: they could not be mapped."""
+        index_bytes = self.shard_chunks * INDEX_ENTRY_BYTES + CRC_BYTES
         for shard in range(self._num_shards):
-            path = self.path / shard_name(shard)
+            path = self.shard(shard)
             size = self._files.get(shard_name(shard), [0])[0] or 0
-            if self._end_of_chunks(shard) + self._index_bytes != size:
+            if self._end_of_chunks(shard) + index_bytes != size:
                 raise StoreError(f"{path} has chunks outside of the file; convert it again")
         if not self.layout.compressed and not self._index_is_right(0):
             raise StoreError(
@@ -174,20 +157,12 @@ class ZarrStore:
                 "again"
             )
 
-    @property
-    def _num_shards(self) -> int:
-        return -(-len(self.chunks["crc32c"]) // self._shard_chunks)
-
-    @property
-    def _index_bytes(self) -> int:
-        return self._shard_chunks * INDEX_ENTRY_BYTES + CRC_BYTES
-
     def _end_of_chunks(self, shard: int) -> int:
         """Where the index of a shard begins; its chunks stand one behind the other."""
         if not self.layout.compressed:
             chunk_bytes = self.layout.chunk_frames * self.meta.frame_format.nbytes
-            return self._shard_chunks * chunk_bytes
-        part = slice(shard * self._shard_chunks, (shard + 1) * self._shard_chunks)
+            return self.shard_chunks * chunk_bytes
+        part = slice(shard * self.shard_chunks, (shard + 1) * self.shard_chunks)
         offsets, sizes = self.chunks["offset"][part], self.chunks["nbytes"][part] + CRC_BYTES
         ends = np.cumsum(sizes)
         if (sizes <= CRC_BYTES).any() or (offsets != ends - sizes).any():
@@ -195,19 +170,7 @@ class ZarrStore:
         return int(ends[-1])
 
 
-def open_store(path: Location, *, cache_bytes: int) -> ZarrStore:
-    """See `framewin.stores.open_store`."""
-    with _one_error(path):
-        return ZarrStore(path, cache_bytes, whole=True)
-
-
-def open_damaged(path: Location) -> ZarrStore:
-    """A store to be verified: its files may be missing or of another size."""
-    with _one_error(path):
-        return ZarrStore(path, 0, whole=False)
-
-
-def _read_record(path: Location) -> record.Record:
+def read_record(path: Location) -> record.Record:
     """The record of a store, or the reason why there is none."""
     for name in _FORMAT_2_FILES:
         # Of a remote one, others are not asked what they see.
@@ -226,17 +189,6 @@ def _read_record(path: Location) -> record.Record:
     settings = json.loads((path / METADATA).read_bytes()).get("attributes", {})
     tables.check_version(path, settings.get(tables.ATTRIBUTE))
     raise StoreError(f"{file} is missing; convert the frames again")
-
-
-@contextmanager
-def _one_error(path: Location) -> Iterator[None]:
-    try:
-        yield
-    except FramewinError:
-        raise
-    # A damaged record can hold nearly anything.
-    except Exception as exc:
-        raise tables.unreadable(path, exc) from exc
 
 
 def shard_name(shard: int) -> str:

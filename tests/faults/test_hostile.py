@@ -27,7 +27,7 @@ from framewin import (
 )
 from framewin.schema import FrameFormat
 from framewin.sources import KINDS
-from framewin.stores import open_store, zarr_store
+from framewin.stores import open_damaged, open_store
 from framewin.stores import record as records
 from framewin.stores import verify as verifying
 from framewin.stores.codecs import Hdf5Codec, ZarrCodec
@@ -197,7 +197,7 @@ def test_forged_compressed_stores(make_store: MakeClips, suffix: str) -> None:
 def test_chunks_outside_of_their_shard(make_store: MakeClips) -> None:
     """They are damage, whatever their checksums."""
     store = make_store(CLIPS, converted={"compression": "gzip", "chunk_frames": 2})
-    opened = zarr_store.open_damaged(store)
+    opened = open_damaged(store)
     for name, value in (("nbytes", 2**60), ("nbytes", -1), ("offset", 2**60), ("offset", -5)):
         changed = opened.chunks[name].copy()
         changed[1] = value
