@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, StoreError, one_line
 
 MAX_DEPTH = 64
 """Groups inside each other in which arrays are looked for."""
@@ -115,5 +115,4 @@ def refusing_damage(path: Path) -> Iterator[None]:
     except FramewinError:
         raise
     except Exception as exc:
-        reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
-        raise StoreError(f"{path} cannot be read ({reason})") from exc
+        raise StoreError(f"{path} cannot be read ({one_line(exc, kind=True)})") from exc

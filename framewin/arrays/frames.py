@@ -15,7 +15,7 @@ from framewin.arrays.attributes import kept_attributes, other_sign
 from framewin.arrays.axes import LEFT_OUT, checked_axes
 from framewin.arrays.choose import values_in_words
 from framewin.arrays.foreign_array import ForeignArray, refusing_damage
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, StoreError, one_line
 from framewin.schema import FRAME_DTYPES, PACKING, FrameFormat
 
 MAX_COORDINATES = 2**14
@@ -160,10 +160,9 @@ class FrameArray:
             raise
         # What a damaged chunk raises depends on its codec.
         except Exception as exc:
-            reason = f"{type(exc).__name__}: {exc}".splitlines()[0]
             raise StoreError(
                 f"{self.path}: frames {begin} to {end - 1} of {member.name!r} cannot be read "
-                f"({reason})"
+                f"({one_line(exc, kind=True)})"
             ) from exc
         if values.dtype.kind != self.info.dtype.kind:
             values = values.view(other_sign(values.dtype))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from framewin.arrays.foreign_array import ArrayInfo, ForeignArray
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, StoreError, one_line
 
 HEADER_BYTES = 2**16
 """Most that a header may have."""
@@ -152,9 +152,8 @@ def _layout(file: Any, path: Path) -> _Layout:
             raise ValueError(f"it claims to have {length} bytes")
         return _parsed(start + file.read(length))
     except Exception as exc:
-        reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
         raise StoreError(
-            f"{path} has a damaged array header ({reason}); repair or remove it"
+            f"{path} has a damaged array header ({one_line(exc)}); repair or remove it"
         ) from exc
 
 

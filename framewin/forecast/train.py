@@ -39,7 +39,7 @@ from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.model_table import MODELS, ModelScale
 from framewin.optional import require
 from framewin.remote import Location, refuse_url
-from framewin.stores import durable
+from framewin.stores import folder_lock
 from framewin.testing import look_ahead
 from framewin.windows.splits import SplitTable
 
@@ -181,7 +181,7 @@ def _at_work(run: Path, devices: Any) -> Iterator[None]:
     """Keep others from training the same run; say in a line what cannot be written."""
     try:
         # Of several machines, the first one writes.
-        with durable.locked(run) if devices.worker == 0 else nullcontext():
+        with folder_lock.locked(run) if devices.worker == 0 else nullcontext():
             yield
     except OSError as exc:
         if exc.errno is None:

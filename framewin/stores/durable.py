@@ -21,9 +21,7 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from framewin.errors import AppearedError, HeldElsewhereError, InUseError, StoreError
+from framewin.errors import AppearedError, StoreError
 from framewin.parallel import repeated
+from framewin.stores.folder_lock import LACKING, LOCK, in_use, locked
 
 MARKER = "framewin.partial"
-LOCK = "framewin.lock"
 PLAN = "plan.json"
 JOURNAL = "journal"
 FRAMES = "frames"
@@ -44,17 +42,6 @@ SPILL = "spill"
 RUN = "run"
 KEPT = (MARKER, LOCK, PLAN, JOURNAL, FRAMES)
 CLEARING_TRIES = 5
-
-_MACHINE_ID = Path("/etc/machine-id")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# What file systems answer that lack links, locks or the syncing of folders: exFAT, NFS, FUSE.
-_LACKING = (
-    *(errno.EPERM, errno.EINVAL, errno.EBADF, errno.EISDIR, errno.EMLINK),
-    *(errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP),
-)
-
-_locks: set[int] = set()
-"""Descriptors of the folders that this process has locked."""
 
 failpoint: Callable[[str, Path], None] | None = None
 """Called before each durable operation with its name and path; only tests set it."""
@@ -309,7 +296,7 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     except OSError as exc:
         # Not every file system can do so with a folder.
-        if exc.errno not in _LACKING or not path.is_dir():
+        if exc.errno not in LACKING or not path.is_dir():
             raise
     finally:
         os.close(descriptor)
@@ -362,7 +349,7 @@ def _claim(partial: Path) -> None:
             ours = stat.S_ISDIR(partial.lstat().st_mode) and _is_ours(partial)
         except FileNotFoundError:
             # Who worked there has just ended.
-            raise _in_use(partial) from None
+            raise in_use(partial) from None
         if not ours:
             raise StoreError(
                 f"{partial} is in the way and was not made by framewin; move it or choose "
@@ -383,173 +370,6 @@ def _is_ours(partial: Path) -> bool:
     if MARKER in names:
         return not (partial / MARKER).is_dir()
     return all(name == LOCK or name.startswith(f"{LOCK}.") for name in names)
-
-
-@contextmanager
-def locked(partial: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with this process, however that ends.
-
-    Other processes of this machine are kept out by the system, where the file system can do that;
-    those of other machines by a file that names this process.
-
-    Raises:
-        InUseError: Another one has it.
-    """
-    try:
-        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        raise _in_use(partial) from None
-    _locks.add(lock)
-    held = False
-    try:
-        alone = _lock(lock, partial)
-        _hold(partial, alone=alone)
-        held = True
-        yield
-    finally:
-        # A process forked from this one has let go of it.
-        if lock in _locks:
-            _locks.remove(lock)
-            if held and _holder(partial / LOCK) == _this_process():
-                (partial / LOCK).unlink(missing_ok=True)
-            os.close(lock)
-
-
-def _let_go() -> None:
-    """In a forked process, which would hold the lock when the one that took it has ended."""
-    while _locks:
-        os.close(_locks.pop())
-
-
-os.register_at_fork(after_in_child=_let_go)
-
-
-def _lock(descriptor: int, partial: Path) -> bool:
-    """Take the system's lock of a folder; False where the file system has none."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        alone = True
-    except BlockingIOError:
-        raise _in_use(partial) from None
-    except OSError as exc:
-        if exc.errno not in _LACKING:
-            raise
-        alone = False
-        print(
-            f"framewin: {partial} is on a file system without locks; {LOCK} in it keeps other "
-            "processes out",
-            file=sys.stderr,
-        )
-    # The other conversion may have ended, and removed its folder, while this one opened it.
-    if not _is_at(descriptor, partial):
-        raise _in_use(partial)
-    return alone
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether what is open still has its name."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _hold(partial: Path, *, alone: bool) -> None:
-    """Make the file that names this process, unless a process that may live has made it."""
-    path = partial / LOCK
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    if os.path.lexists(path):
-        _put_aside(partial, alone=alone)
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except (FileExistsError, FileNotFoundError):
-        raise _in_use(partial) from None
-    try:
-        data = json.dumps(_this_process()).encode()
-        if os.write(descriptor, data) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        os.fsync(descriptor)
-        # As long as it was empty, another process could take it for one that a kill has left.
-        if not _is_at(descriptor, path):
-            raise _in_use(partial)
-    except BaseException:
-        if _is_at(descriptor, path):
-            path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _put_aside(partial: Path, *, alone: bool) -> None:
-    """Remove the lock file of a process that has ended, but not one made in its place."""
-    path, aside = partial / LOCK, partial / f"{LOCK}.{uuid.uuid4().hex}"
-    found = _holder(path)
-    if not _has_ended(found, alone=alone and os.access(path, os.R_OK)):
-        raise _in_use(partial, clear=True)
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        raise _in_use(partial) from None
-    if _holder(aside) != found:
-        aside.rename(path)
-        raise _in_use(partial)
-    aside.unlink()
-
-
-def _this_process() -> dict[str, Any]:
-    boot, machine = (
-        path.read_text().strip() if path.is_file() else "" for path in (_BOOT_ID, _MACHINE_ID)
-    )
-    return {"pid": os.getpid(), "host": socket.gethostname(), "machine": machine, "boot": boot}
-
-
-def _holder(lock: Path) -> dict[str, Any]:
-    """Who made a lock file; empty if it does not say so."""
-    try:
-        found = json.loads(lock.read_text())
-    except (OSError, ValueError):
-        return {}
-    named = isinstance(found, dict) and found.keys() == _this_process().keys()
-    return found if named and isinstance(found["pid"], int) else {}
-
-
-def _has_ended(holder: dict[str, Any], *, alone: bool) -> bool:
-    """Whether the process that made the lock file cannot be at work any more.
-
-    Args:
-        holder: That process; empty where a kill or a full disk kept it from saying so.
-        alone: Whether the system keeps other processes of this machine out.
-    """
-    if not holder:
-        return alone
-    this = _this_process()
-    same_boot = holder.get("boot") == this["boot"]
-    same_machine = all(holder.get(key) == this[key] for key in ("host", "machine"))
-    if not same_boot:
-        return same_machine
-    # Containers of one machine have names of their own, but one boot.
-    if alone and (this["boot"] or same_machine):
-        return True
-    return same_machine and not _is_alive(holder["pid"])
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _in_use(partial: Path, *, clear: bool = False) -> InUseError:
-    holder = _holder(partial / LOCK)
-    name = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
-    message = f"{partial} is in use by {name}; wait for it or choose another name"
-    if clear:
-        return HeldElsewhereError(f"{message}; if it has ended, remove {partial / LOCK}")
-    return InUseError(message)
 
 
 def _clear(folder: Path, kept: tuple[str, ...]) -> None:
@@ -597,7 +417,7 @@ def _linked(store: Path, dest: Path) -> bool:
     except FileExistsError:
         raise _appeared(dest) from None
     except OSError as exc:
-        if exc.errno not in _LACKING:
+        if exc.errno not in LACKING:
             raise
         return False
     return True

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
@@ -19,6 +20,7 @@ from typing import Any, cast
 import google_crc32c
 
 from framewin.errors import MissingObjectError, StoreError, one_line
+from framewin.parallel import ordered_map
 from framewin.remote import REQUEST_BYTES, RemotePath, location, refuse_url
 from framewin.schema import Progress
 from framewin.stores import Store, durable, num_bytes, open_store
@@ -180,13 +182,11 @@ def _bring(
     stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-fetch")
     try:
-        futures: dict[Future[bool], _Part] = {
-            pool.submit(_bring_part, store, root, part, resumed, stop): part for part in parts
-        }
-        for future in as_completed(futures):
-            part = futures[future]
+        bring = partial(_bring_part, store, root, resumed, stop)
+        brought = ordered_map(pool, bring, parts, max(1, len(parts)))
+        for part, was_there in zip(parts, brought, strict=True):
             size = part.end - part.begin
-            kept += size if future.result() else 0
+            kept += size if was_there else 0
             done += size
             if progress is not None:
                 progress(done, total)
@@ -196,7 +196,7 @@ def _bring(
     return kept
 
 
-def _bring_part(store: Store, root: Path, part: _Part, resumed: bool, stop: Event) -> bool:
+def _bring_part(store: Store, root: Path, resumed: bool, stop: Event, part: _Part) -> bool:
     """Fetch and write a part; whether it was there already."""
     size = part.end - part.begin
     if resumed and part.check is not None:

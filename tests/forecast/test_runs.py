@@ -645,10 +645,10 @@ def test_weights_that_keras_does_not_write(tmp_path: Path) -> None:
 def test_one_process_trains_a_run(finished: Path, run: Path) -> None:
     """Regression: two that resumed one run wrote its files by turns."""
     from framewin.forecast.train import resume
-    from framewin.stores import durable
+    from framewin.stores import folder_lock
 
     with (
-        durable.locked(run),
+        folder_lock.locked(run),
         pytest.raises(StoreError, match=f"^{re.escape(str(run))} is in use by process .*; wait"),
     ):
         resume(run)

@@ -19,8 +19,9 @@ from framewin import FrameWindowDataset, StoreError, convert
 from framewin import plan as fitting_plan
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.plan import draft_conversion, plan_conversion
+from framewin.errors import AppearedError, InUseError
 from framewin.sources.clips import Clip
-from framewin.stores import cache, durable
+from framewin.stores import cache, durable, folder_lock
 from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.frame_files import ShardFiles
 from tests.conftest import MakeClips, make_frame
@@ -140,7 +141,7 @@ def test_what_can_be_resumed_is_kept_where_the_store_exists(
         with pytest.raises(StoreError, match=r"clips\.zarr exists already; remove it or choose"):
             draft_conversion(source, dest, lenient=lenient)
         assert bytes_of(durable.partial_path(dest)) == kept
-    with pytest.raises(durable.AppearedError), durable.building(dest, resumes=True):
+    with pytest.raises(AppearedError), durable.building(dest, resumes=True):
         pass
     assert bytes_of(durable.partial_path(dest)) == kept
     dest.rmdir()
@@ -242,7 +243,7 @@ def test_file_systems_that_lack_things(
     monkeypatch.delattr(os, "fdatasync")
     interrupted(source, dest)
     with contextlib.suppress(StopError), durable.building(dest, resumes=True):
-        with pytest.raises(durable.InUseError, match=f"is in use by process {os.getpid()} on"):
+        with pytest.raises(InUseError, match=f"is in use by process {os.getpid()} on"):
             convert(source, dest)
         raise StopError
     report = convert(source, dest, compression="none", chunk_frames=CHUNK_FRAMES)
@@ -253,9 +254,9 @@ def test_file_systems_that_lack_things(
 
 def lock_of(partial: Path, **changed: object) -> str:
     """Write the lock file of another process."""
-    holder = {**durable._this_process(), **changed}
+    holder = {**folder_lock.this_process(), **changed}
     partial.mkdir(exist_ok=True)
-    (partial / durable.LOCK).write_text(json.dumps(holder))
+    (partial / folder_lock.LOCK).write_text(json.dumps(holder))
     return f"process {holder['pid']} on {holder['host']}"
 
 
@@ -268,12 +269,12 @@ def test_two_machines_on_one_disk(
     holder = lock_of(partial, pid=12, host="elsewhere", machine="m", boot="b")
     message = (
         f"{partial} is in use by {holder}; wait for it or choose another name; if it has ended, "
-        f"remove {partial / durable.LOCK}"
+        f"remove {partial / folder_lock.LOCK}"
     )
     with pytest.raises(StoreError, match=re.escape(message)):
         convert(source, dest)
     for text in ("torn", ""):
-        (partial / durable.LOCK).write_text(text)
+        (partial / folder_lock.LOCK).write_text(text)
         with monkeypatch.context() as patch:
             refusing(patch, errno.ENOLCK)
             message = r"in use by another process; .* if it has ended, remove"
@@ -302,7 +303,7 @@ def test_a_lock_that_cannot_be_written(
         patch.setattr(os, place, fail)
         with pytest.raises(OSError, match="No space left"), durable.building(tmp_path / "x"):
             pass
-    assert not (durable.partial_path(tmp_path / "x") / durable.LOCK).exists()
+    assert not (durable.partial_path(tmp_path / "x") / folder_lock.LOCK).exists()
     with durable.building(tmp_path / "x") as site:
         site.store.touch()
     assert (tmp_path / "x").exists()
@@ -313,18 +314,18 @@ def test_one_of_two_takes_a_dead_lock(tmp_path: Path, monkeypatch: pytest.Monkey
     refusing(monkeypatch, errno.ENOLCK)
     partial = durable.partial_path(tmp_path / "x")
     lock_of(partial, pid=2**22 + 1)
-    lock = partial / durable.LOCK
-    ended = durable._has_ended
+    lock = partial / folder_lock.LOCK
+    ended = folder_lock.has_ended
 
     def overtaken(holder: dict[str, object], *, alone: bool) -> bool:
         lock_of(partial, host="faster")
         return ended(holder, alone=alone)
 
-    monkeypatch.setattr(durable, "_has_ended", overtaken)
-    with pytest.raises(durable.InUseError, match="on faster"), durable.building(tmp_path / "x"):
+    monkeypatch.setattr(folder_lock, "has_ended", overtaken)
+    with pytest.raises(InUseError, match="on faster"), durable.building(tmp_path / "x"):
         pass
     assert json.loads(lock.read_text())["host"] == "faster"
-    assert [path.name for path in partial.iterdir()] == [durable.LOCK]
+    assert [path.name for path in partial.iterdir()] == [folder_lock.LOCK]
 
 
 @pytest.mark.parametrize("seen", ["lstat", "iterdir"])
@@ -343,7 +344,7 @@ def test_a_folder_that_has_just_been_removed(
 
     monkeypatch.setattr(Path, seen, gone)
     with (
-        pytest.raises(durable.InUseError, match="in use by another"),
+        pytest.raises(InUseError, match="in use by another"),
         durable.building(tmp_path / "x"),
     ):
         pass
@@ -371,15 +372,15 @@ def test_locks_of_processes_that_ended(
 ) -> None:
     """They hinder nobody, as far as it is known that they ended."""
     this = {"pid": os.getpid(), "host": "here", "machine": "m", "boot": "now"}
-    monkeypatch.setattr(durable, "_this_process", lambda: this)
+    monkeypatch.setattr(folder_lock, "this_process", lambda: this)
     if not locks:
         refusing(monkeypatch, errno.ENOLCK)
     lock_of(durable.partial_path(tmp_path / "x"), **changed)
-    assert durable._has_ended({**this, **changed}, alone=locks) is ended
+    assert folder_lock.has_ended({**this, **changed}, alone=locks) is ended
     try:
         with durable.building(tmp_path / "x") as site:
             site.store.write_bytes(np.arange(3).tobytes())
-    except durable.InUseError:
+    except InUseError:
         assert not ended
     assert (tmp_path / "x").exists() is ended
 
@@ -411,7 +412,11 @@ def test_systems_that_lack_calls_of_linux(
     source, dest = make_clips(CLIPS), tmp_path / "clips.zarr"
     for name in ("fdatasync", "posix_fadvise", "posix_fallocate", "sched_getaffinity"):
         monkeypatch.delattr(os, name)
-    for module, name in ((durable, "_BOOT_ID"), (durable, "_MACHINE_ID"), (cache, "_MEMORY")):
+    for module, name in (
+        (folder_lock, "_BOOT_ID"),
+        (folder_lock, "_MACHINE_ID"),
+        (cache, "_MEMORY"),
+    ):
         monkeypatch.setattr(module, name, tmp_path / "none")
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     convert(source, dest, compression="gzip")
