@@ -21,6 +21,8 @@ from framewin.schema import FRAME_DTYPES, PACKING, FrameFormat
 MAX_COORDINATES = 2**14
 """Rows or columns up to which their coordinates are kept: they lie in the store's attributes."""
 
+_READ_BYTES = 2**22
+
 
 class FrameArray:
     """An array seen as frames, or several of one kind, one after the other."""
@@ -59,11 +61,11 @@ class FrameArray:
         """In all."""
 
     @property
-    def chunk_frames(self) -> int | None:
-        """Frames that the library reads at once, where these are neighbours."""
-        if len(self.members) > 1 or "n" in self.axes:
-            return None
-        return dict(zip(self.axes, self.info.chunks or (), strict=False)).get("t")
+    def frames_per_read(self) -> int:
+        """Frames that are best read at once: a chunk of the array, else some megabytes."""
+        chunks = dict(zip(self.axes, self.info.chunks or (), strict=False))
+        of_chunk = None if len(self.members) > 1 or "n" in self.axes else chunks.get("t")
+        return min(of_chunk or max(1, _READ_BYTES // self.frame_format.nbytes), self.num_frames)
 
     @property
     def place(self) -> tuple[Path, int] | None:

@@ -28,7 +28,6 @@ from framewin.sources.info import (
 )
 
 HEADER_BYTES = 2**16
-_READ_BYTES = 2**22
 
 
 def header(file: BinaryIO) -> bytes:
@@ -79,7 +78,7 @@ def read_clip(path: str, options: ReadOptions) -> Iterator[np.ndarray]:
 def read_clip_from(path: str, options: ReadOptions, first: int) -> Iterator[np.ndarray]:
     """Frames from `first` on, (H, W, C) each."""
     with _source_errors(path, options), closing(_opened_again(path, options)) as source:
-        size = source.chunk_frames or max(1, _READ_BYTES // source.frame_format.nbytes)
+        size = source.frames_per_read
         while first < source.num_frames:
             # To the end of the chunk, so that each chunk is decoded once.
             end = min((first // size + 1) * size, source.end_of_clip(first))

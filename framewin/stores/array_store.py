@@ -19,8 +19,6 @@ from framewin.schema import Int64Array, StoreMeta
 from framewin.stores.chunked_frames import ChunkedFrames
 from framewin.stores.mapped_frames import MappedFrames
 
-READ_BYTES = 2**22
-
 
 class ArrayStore:
     """Frames of an array that framewin did not write, opened for reading."""
@@ -99,8 +97,7 @@ class ArrayStore:
                     "short, copy it again"
                 )
             return MappedFrames.of_file(path, frame_format, num_frames, offset=offset)
-        size = self.source.chunk_frames or max(1, READ_BYTES // frame_format.nbytes)
-        size = min(size, num_frames)
+        size = self.source.frames_per_read
         return ChunkedFrames(
             lambda number: self.source.read(number * size, min((number + 1) * size, num_frames)),
             frame_format,
