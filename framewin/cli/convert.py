@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -89,16 +88,13 @@ def convert(
         raise typer.Exit(DAMAGE_EXIT)
 
 
-@contextmanager
-def _executor(dask: str | None) -> Iterator[Executor | None]:
+def _executor(dask: str | None) -> AbstractContextManager[Executor | None]:
     """That of a Dask cluster, if its address is given."""
     if dask is None:
-        yield None
-        return
+        return nullcontext()
     from framewin.conversion.dask_client import dask_executor
 
-    with dask_executor(dask) as executor:
-        yield executor
+    return dask_executor(dask)
 
 
 def _kept(dest: Path) -> str:
@@ -177,7 +173,7 @@ def _audit_rows(audit: Audit) -> list[tuple[str, str]]:
         ("bytes in", size_text(audit.bytes_in)),
         ("bytes out", f"{size_text(audit.bytes_out)} at most"),
         ("skipped", _skipped(audit.skipped)),
-        *_hint_rows(audit.hint),
+        *([("windows", audit.hint)] if audit.hint else []),
     ]
     if len(audit.problems) > 1:
         rows += _listed("would stop", f"{len(audit.problems)} reasons", audit.problems)
@@ -190,10 +186,6 @@ def _listed(label: str, what: str, lines: list[str]) -> list[tuple[str, str]]:
     """The first of many lines, and how many more there are."""
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return [(label, what), *(("", line) for line in [*lines[:SHOWN], *more])]
-
-
-def _hint_rows(hint: str | None) -> list[tuple[str, str]]:
-    return [("windows", hint)] if hint else []
 
 
 def _with_flags(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -225,7 +217,7 @@ def _report_rows(report: ConvertReport) -> list[tuple[str, str]]:
         ("time", f"{report.seconds:.2f} s, {report.frames_per_second:,.0f} frames per second"),
         ("skipped", _skipped(report.skipped)),
         *[("not applied", "; ".join(report.notes))] * bool(report.notes),
-        *_hint_rows(report.hint),
+        *([("windows", report.hint)] if report.hint else []),
     ]
     if report.damaged:
         reasons = [damaged.reason for damaged in report.damaged]

@@ -24,14 +24,15 @@ def fetch(
     dest: Annotated[Path, typer.Argument(help="Store to make on this machine.")],
     storage_option: StorageOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Requests at a time.", show_default="16")
+        int | None, typer.Option(min=1, help="Simultaneous requests.", show_default="16")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew, whatever an interrupted fetch left.")
+        bool,
+        typer.Option("--restart", help="Discard what an interrupted fetch left, and begin anew."),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Bring a store to this machine, and verify every byte; repeat it to go on after a stop."""
+    """Download a store and verify every byte; repeat the command to resume an interrupted fetch."""
     from framewin.stores.fetch import fetch as run_fetch
 
     with (

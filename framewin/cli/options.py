@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import Field, fields
 from functools import wraps
 from typing import Annotated, Any, get_args
@@ -33,13 +33,20 @@ class GroupedCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-def options_of(*settings: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def options_of(
+    *settings: type, only: Collection[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each field with a group, in place of its `**options`.
 
-    The command gets the values by the names of the fields, as the fields have them.
+    `only` keeps some of them. The command gets values by the names of the fields, as fields have
+    them.
     """
     every = [(each, hints(cls)[each.name]) for cls in settings for each in fields(cls)]
-    offered = [(each, hint) for each, hint in every if "group" in each.metadata]
+    offered = [
+        (each, hint)
+        for each, hint in every
+        if "group" in each.metadata and (only is None or each.name in only)
+    ]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from framewin.cli.options import options_of
 from framewin.cli.output import (
     StorageOption,
     print_rows,
@@ -17,6 +18,7 @@ from framewin.cli.output import (
     storage_options,
     usage_errors,
 )
+from framewin.conversion.settings import ConvertSettings
 from framewin.remote import Location, location, refuse_url
 
 if TYPE_CHECKING:
@@ -29,35 +31,28 @@ if TYPE_CHECKING:
 SHOWN_CLIPS = 10
 
 
+@options_of(ConvertSettings, only=("array", "axes", "allow_missing_chunks"))
 def info(
     path: Annotated[
-        str, typer.Argument(help="Store, or its URL, or file or folder with an array.")
+        str, typer.Argument(help="A store, its URL, or a file or folder with an array.")
     ],
-    input_frames: Annotated[int, typer.Option(min=1, help="Of a window, to count them.")] = 5,
-    predict_frames: Annotated[int, typer.Option(min=1, help="Of a window.")] = 5,
-    frame_step: Annotated[int, typer.Option(min=1, help="Of a window.")] = 1,
-    window_stride: Annotated[int, typer.Option(min=1, help="Between windows.")] = 1,
-    lead_gap: Annotated[int, typer.Option(min=0, help="Of a window.")] = 0,
-    array: Annotated[
-        str | None, typer.Option(help="Array with the frames, in files that others wrote.")
-    ] = None,
-    axes: Annotated[
-        str | None, typer.Option(help="Its axes, a letter each: t time, y, x, c channel, n clip.")
-    ] = None,
-    allow_missing_chunks: Annotated[
-        bool,
-        typer.Option("--allow-missing-chunks", help="Take them for frames of the fill value."),
-    ] = False,
+    input_frames: Annotated[
+        int, typer.Option(min=1, help="Input frames of a window, to count the windows.")
+    ] = 5,
+    predict_frames: Annotated[int, typer.Option(min=1, help="Predicted frames of a window.")] = 5,
+    frame_step: Annotated[int, typer.Option(min=1, help="Between frames of a window.")] = 1,
+    window_stride: Annotated[int, typer.Option(min=1, help="Between starts of windows.")] = 1,
+    lead_gap: Annotated[int, typer.Option(min=0, help="Frames skipped before predictions.")] = 0,
     storage_option: StorageOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    **options: Any,
 ) -> None:
-    """Say what a store holds; reads no frame."""
+    """Describe a store or an array without reading any frame."""
     from framewin.stores.info import describe
     from framewin.windows.spec import Runs, WindowIndex, WindowSpec
 
     with usage_errors():
         place = location(path, storage_options(storage_option))
-        options = {"array": array, "axes": axes, "allow_missing_chunks": allow_missing_chunks}
         store = _opened(place, options)
     found = describe(store)
     spec = WindowSpec(input_frames, predict_frames, frame_step, window_stride, lead_gap)
@@ -92,19 +87,19 @@ def _opened(place: Location, options: dict[str, Any]) -> Store | ArrayStore:
 def verify(
     path: Annotated[str, typer.Argument(help="Store made by framewin convert, or its URL.")],
     against: Annotated[
-        Path | None, typer.Option(help="Decode this source again, and compare the pixels.")
+        Path | None, typer.Option(help="Decode this source again and compare its pixels.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="All but the frames: sizes, tables, names.")
+        bool, typer.Option("--quick", help="Check sizes, tables and names, but read no frames.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Also read it all as others do, by zarr or h5py.")
+        bool, typer.Option("--full", help="Also read all frames through zarr or h5py.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default one per core, of a URL 16.")
+        int | None, typer.Option(min=1, help="Threads; by default one per core, or 16 for a URL.")
     ] = None,
     storage_option: StorageOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Check every byte of a store against its checksums; exit code 1 if any is damaged."""
     from framewin.stores.verify import verify as run_verify
