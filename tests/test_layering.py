@@ -94,7 +94,7 @@ MAY_USE = {
     "remote": {"obstore"},
     "sources": {"av", "imagecodecs", "tifffile"},
     "arrays": {"cftime", "h5py", "hdf5plugin", "zarr"},
-    "stores": {"h5py", "hdf5plugin", "numcodecs", "zarr"},
+    "stores": {"h5py", "hdf5plugin", "imagecodecs", "numcodecs", "zarr"},
     "conversion": {"distributed"},
     "augment": {"keras"},
     "adapters": {"keras", "tensorflow", "torch"},
