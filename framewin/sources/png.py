@@ -94,6 +94,15 @@ def decode(data: bytes, out: np.ndarray, path: str, options: ReadOptions | None 
     decode_parts(head, read_parts(data, path), out, path)
 
 
+def check(data: bytes, path: str) -> None:
+    """Find damage without decoding: chunks that are cut short, or whose checksum is wrong.
+
+    Raises:
+        SourceError: See `decode`.
+    """
+    read_parts(data, path)
+
+
 def inspect_clip(path: str, options: ReadOptions) -> FileInfo:
     """What `read_clip` gives; the whole structure of an animation is checked."""
     data = Path(path).read_bytes()
