@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framewin.augment import Augment
+    from framewin.batches import Batches
     from framewin.conversion.run import ConvertReport, convert
     from framewin.conversion.settings import ConvertSettings
     from framewin.dataset import FrameWindowDataset, Window
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     )
     from framewin.forecast.evaluate import EvaluationReport, evaluate
     from framewin.forecast.predict import PredictReport, predict
+    from framewin.frames import Frames, open_frames
     from framewin.leaks import SplitReport, split_report
     from framewin.planning import ReadCost, ReadPlan, plan
     from framewin.process import keep_freed_memory
     from framewin.scaling import Scaling
     from framewin.sources.damage import Damaged
+    from framewin.splitting import SplitPart, SplitParts
     from framewin.stores.fetch import FetchReport, fetch
     from framewin.stores.verify import VerifyReport, verify
 
@@ -42,6 +45,7 @@ __version__ = "0.1.0"
 # and `framewin --help` stay quick.
 _HOMES = {
     "Augment": "framewin.augment",
+    "Batches": "framewin.batches",
     "ConvertReport": "framewin.conversion.run",
     "ConvertSettings": "framewin.conversion.settings",
     "Damaged": "framewin.sources.damage",
@@ -49,6 +53,7 @@ _HOMES = {
     "FetchReport": "framewin.stores.fetch",
     "FormatVersionError": "framewin.errors",
     "FrameFormatError": "framewin.errors",
+    "Frames": "framewin.frames",
     "FrameWindowDataset": "framewin.dataset",
     "FramewinError": "framewin.errors",
     "MissingDependencyError": "framewin.errors",
@@ -57,6 +62,8 @@ _HOMES = {
     "ReadPlan": "framewin.planning",
     "Scaling": "framewin.scaling",
     "SourceError": "framewin.errors",
+    "SplitPart": "framewin.splitting",
+    "SplitParts": "framewin.splitting",
     "SplitReport": "framewin.leaks",
     "StoreError": "framewin.errors",
     "TrainingError": "framewin.errors",
@@ -66,6 +73,7 @@ _HOMES = {
     "evaluate": "framewin.forecast.evaluate",
     "fetch": "framewin.stores.fetch",
     "keep_freed_memory": "framewin.process",
+    "open_frames": "framewin.frames",
     "plan": "framewin.planning",
     "predict": "framewin.forecast.predict",
     "split_report": "framewin.leaks",
@@ -74,6 +82,7 @@ _HOMES = {
 
 __all__ = [
     "Augment",
+    "Batches",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",
@@ -82,6 +91,7 @@ __all__ = [
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",
+    "Frames",
     "FramewinError",
     "MissingDependencyError",
     "PredictReport",
@@ -89,6 +99,8 @@ __all__ = [
     "ReadPlan",
     "Scaling",
     "SourceError",
+    "SplitPart",
+    "SplitParts",
     "SplitReport",
     "StoreError",
     "TrainingError",
@@ -98,6 +110,7 @@ __all__ = [
     "evaluate",
     "fetch",
     "keep_freed_memory",
+    "open_frames",
     "plan",
     "predict",
     "split_report",

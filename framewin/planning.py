@@ -23,6 +23,7 @@ import numpy as np
 
 from framewin.conversion.estimate import Estimate, estimate_layout, estimate_layouts
 from framewin.dataset import FrameWindowDataset
+from framewin.frames import open_frames
 from framewin.remote import refuse_url
 from framewin.schema import Int64Array, StoreMeta
 from framewin.stores import open_store
@@ -197,13 +198,12 @@ def plan(
         if not value > 0:
             raise ValueError(f"{name} must be > 0, got {value}")
     dataset = FrameWindowDataset(
-        path,
+        open_frames(path, cache_bytes=cache_bytes),
         input_frames=input_frames,
         predict_frames=predict_frames,
         frame_step=frame_step,
         window_stride=window_stride,
         lead_gap=lead_gap,
-        cache_bytes=cache_bytes,
     )
     if batch_size < 1 or batch_size > len(dataset):
         raise ValueError(f"batch_size must be in 1..{len(dataset)}, got {batch_size}")

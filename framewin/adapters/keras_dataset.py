@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from framewin.adapters.batches import Batch, WindowBatches, refuse_epochs
-from framewin.adapters.options import BatchOptions
-from framewin.dataset import FrameWindowDataset
 from framewin.optional import require
+
+if TYPE_CHECKING:
+    from framewin.batches import Batch, Batches
 
 keras = require("keras", extra="tensorflow")
 
@@ -22,39 +22,38 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[name-defined]
 
     def __init__(
         self,
-        dataset: FrameWindowDataset,
+        batches: Batches,
         *,
         workers: int = 1,
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
-        **options: Unpack[BatchOptions],
     ) -> None:
         """Read nothing yet.
 
         Args:
-            dataset: The windows.
+            batches: What an epoch consists of.
             workers: Threads, or processes, that make batches ahead.
             use_multiprocessing: Processes instead of threads; worth it only for augmentation in
                 Python that holds the interpreter. Each opens the store again.
             max_queue_size: Batches made ready ahead.
-            **options: As for `to_tf_dataset`, without `prefetch`, `read_ahead` and `repeat`.
 
         Raises:
-            ValueError: An option out of its range, or `start_step`, for an epoch of Keras is whole.
+            ValueError: Batches that begin within an epoch, or are of several epochs, for every
+                epoch of Keras is whole.
         """
         super().__init__(
             workers=workers,
             use_multiprocessing=use_multiprocessing,
             max_queue_size=max_queue_size,
         )
-        refuse_epochs(options)
-        if options.get("start_step"):
+        batches.refuse_epochs()
+        if batches.start_step:
             raise ValueError(
-                "start_step needs to_tf_dataset or to_batches: every epoch of a PyDataset has "
+                "start_step needs to_tf or the batches themselves: every epoch of a PyDataset has "
                 "the same length"
             )
-        self.batches = WindowBatches(dataset, **options)
-        self.epoch = self.batches.start_epoch
+        self.batches = batches
+        self.epoch = batches.start_epoch
 
     @property
     def num_batches(self) -> int:

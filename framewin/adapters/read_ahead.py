@@ -12,14 +12,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from framewin.dataset import FrameWindowDataset
 from framewin.windows.lanes import LaneSchedule
 from framewin.windows.order import as_integer
-from framewin.windows.schedule import BatchSchedule
 from framewin.windows.spec import WindowSpec
+
+if TYPE_CHECKING:
+    from framewin.batches import Batches
 
 BATCHES_AT_ONCE = 256
 POLL_SECONDS = 0.002
@@ -34,33 +36,31 @@ StepsDone = Callable[[], int | None]
 class ReadAhead:
     """Asks for the frames of the batches that follow, each once in a pass."""
 
-    def __init__(
-        self, dataset: FrameWindowDataset, schedule: BatchSchedule | LaneSchedule, batches: int
-    ) -> None:
+    def __init__(self, batches: Batches, count: int) -> None:
         """Ask for nothing yet.
 
         Args:
-            dataset: The windows.
-            schedule: Which of them make a batch.
-            batches: How many to be ahead.
+            batches: Whose frames are asked for.
+            count: How many batches to be ahead.
 
         Raises:
             TypeError: No integer.
             ValueError: A number below 0, frames that are not mapped, or a system that cannot.
         """
-        as_integer("read_ahead", batches, 0)
-        if batches and dataset.mapped is None:
+        as_integer("read_ahead", count, 0)
+        dataset = batches.dataset
+        if count and dataset.mapped is None:
             raise ValueError(
                 f"read_ahead is for frames that are mapped, those of {dataset.path} are decoded; "
                 "leave it out, or give the dataset a cache"
             )
-        if batches and not hasattr(os, "posix_fadvise"):
+        if count and not hasattr(os, "posix_fadvise"):
             raise ValueError("read_ahead needs posix_fadvise, which this system has not; leave out")
         self._frames = dataset.mapped
         self._index = dataset.index
         self._pieces = list(pieces_of(dataset.spec))
-        self._schedule = schedule
-        self._batches = batches
+        self._schedule = batches.schedule
+        self._batches = count
         self._asked = 0
         self._known: list[list[int]] = []
         self._known_from = 0

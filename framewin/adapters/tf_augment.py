@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from framewin import augment as aug
 from framewin.augment import Augment
-from framewin.dataset import FrameWindowDataset
 from framewin.optional import require
 from framewin.windows import order
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from framewin.batches import Batches
 else:
     tf = require("tensorflow", extra="tensorflow")
 
@@ -23,11 +24,11 @@ AugmentBatch = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, dict[str, tf.Tensor]],
 epoch, to augmented frames."""
 
 
-def augmenter(augment: Any, dataset: FrameWindowDataset, seed: int) -> AugmentBatch:
+def augmenter(batches: Batches) -> AugmentBatch:
     """The augmentation of a batch: in the graph, or one call of Python for what is not built in."""
-    spec, frame_format = dataset.spec, dataset.frame_format
+    augment = batches.augment
+    spec, frame_format = batches.dataset.spec, batches.dataset.frame_format
     if isinstance(augment, Augment):
-        augment.check(frame_format.shape, dataset.nodata)
 
         @tf.function(jit_compile=True, autograph=False)
         def change(frames: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
@@ -49,7 +50,7 @@ def augmenter(augment: Any, dataset: FrameWindowDataset, seed: int) -> AugmentBa
         return aug.augment_windows(
             augment,
             frames,
-            seed=seed,
+            seed=batches.seed,
             epoch=int(epoch),
             windows=windows,
             draws=draws,

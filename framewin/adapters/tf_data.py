@@ -16,22 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from framewin.adapters.batches import check_input_name, element
 from framewin.adapters.fit_passes import Cardinality, checked
 from framewin.adapters.read_ahead import ReadAhead, start
 from framewin.adapters.tf_augment import augmenter
-from framewin.dataset import PARALLEL_BATCHES, FrameWindowDataset
 from framewin.metrics import FULL_SCALE
 from framewin.optional import require
-from framewin.scaling import Normalize, Scaling
+from framewin.scaling import Scaling
 from framewin.stores.mapped_frames import TENSOR_ALIGNMENT
 from framewin.windows import order
-from framewin.windows.blocks import BlockOrder, ShuffleBlocks, ring_start
+from framewin.windows.blocks import BlockOrder, ring_start
 from framewin.windows.lanes import LaneSchedule
-from framewin.windows.schedule import BatchSchedule, Shuffle, check_step
+from framewin.windows.schedule import BatchSchedule
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from framewin.batches import Batches
+    from framewin.dataset import FrameWindowDataset
 else:
     tf = require("tensorflow", extra="tensorflow")
 
@@ -39,74 +40,29 @@ MAX_STORED_ORDER = 2**16
 
 
 def to_tf_dataset(
-    dataset: FrameWindowDataset,
+    batches: Batches,
     *,
-    batch_size: int,
-    shuffle: Shuffle = False,
-    shuffle_blocks: ShuffleBlocks | None = None,
-    seed: int = 0,
-    drop_remainder: bool = False,
-    normalize: Normalize | None = None,
-    dtype: str | None = None,
-    augment: Any = None,
-    input_name: str | None = None,
     prefetch: int = 2,
+    parallel_batches: int = 2,
     read_ahead: int = 0,
-    start_epoch: int = 0,
-    start_step: int = 0,
-    shard: tuple[int, int] = (0, 1),
-    lanes: bool = False,
     repeat: bool = False,
 ) -> tf.data.Dataset:
-    """Batches of a dataset's windows, as fast as from a tensor in memory.
+    """Batches as a `tf.data.Dataset`, as fast as from a tensor in memory.
 
-    Each pass over the result is an epoch: the first one is `start_epoch`, the next one
+    Each pass over the result is an epoch: the first one is `batches.start_epoch`, the next one
     `start_epoch + 1`, and so on. A batch that Keras draws to build a model, as it does under a
     strategy, is no pass; give `fit` the result itself for that, not one derived from it by `map`,
     of which each such look is a pass. Which windows a batch holds is what
-    `dataset.schedule(...).windows(epoch, step)` says, for the same arguments.
+    `batches.schedule.windows(epoch, step)` says.
 
     Args:
-        dataset: The windows.
-        batch_size: Windows in a batch, B below.
-        shuffle: A new full permutation of all windows in each epoch, without a buffer; with the
-            dataset's `weights`, draws with replacement instead. `"blocks"` permutes blocks of
-            consecutive windows, and the windows within groups of such blocks, so that frames are
-            read, or decoded, about once per epoch: for stores larger than memory on a disk or
-            network, and for compressed ones. Of the other windows of a batch, one in about as
-            many as a group has blocks is from the same block; see `framewin.windows.blocks`.
-        shuffle_blocks: (windows of a block, blocks of a group) of `"blocks"`, of which the
-            order depends; by default what `dataset.block_shape()` says, whatever the cache. The
-            frames of a group must stay in memory, or in `cache_bytes`, while they are used.
-        seed: Chooses the orders, in [0, 2**63).
-        drop_remainder: Leave out a last batch that is not full. With several replicas of a
-            tf.distribute strategy, fit cannot train on a batch that has fewer windows than
-            replicas; that is an error, within the strategy's scope here.
-        normalize: `None` keeps the values. `"unit"` divides integers by the largest value of
-            their dtype (uint8 by 255), which is 0..1 for unsigned ones, and keeps floats.
-            `"standard"` and `(mean, std)` subtract and divide per channel; see
-            `FrameWindowDataset.scaling`, which also gives the inverse.
-        dtype: What scaled frames are: `"float32"` (the default then), `"float16"` or
-            `"bfloat16"`. Where `normalize` is None, too, frames keep the stored dtype.
-        augment: A `framewin.augment.Augment`, which is done in the graph; or an Albumentations
-            `Compose`, a Keras preprocessing layer or a function `(window, rng) -> window`, which
-            are called from one call of Python per batch. Changes all frames of a window alike,
-            before they are scaled, by (seed, epoch, window).
-        input_name: Gives `{input_name: inputs}` instead of inputs, for a model whose inputs have
-            names.
+        batches: What an epoch consists of. With a `start_step` the first pass is shorter, so the
+            length is unknown; `fit` warns once that it ran out of data, and goes on with the next
+            epoch, which is whole.
         prefetch: Batches made ready ahead of the training step.
+        parallel_batches: Batches that are made at the same time.
         read_ahead: Batches whose frames a thread asks the system for, ahead of those being made:
             for a store that is not in the page cache. None, 0, where it is. Mapped frames only.
-        start_epoch: Number of the first epoch, at least 0.
-        start_step: Batches of the first epoch that are left out; it costs nothing. The first
-            pass is shorter then, so the length is unknown; `fit` warns once that it ran out of
-            data, and goes on with the next epoch, which is whole.
-        shard: (index, count): batch `index`, `index + count`, ... of each epoch only; of lanes,
-            its share of the lanes.
-        lanes: Row k of each batch continues row k of the batch before, for stateful models.
-            Inputs are `{"frames": inputs, "resets": mask}`, or with `input_name` instead of
-            "frames"; the mask, bool (B,), is True where a row does not continue, so that its
-            state must be cleared. See `framewin.windows.lanes`.
         repeat: Epoch after epoch without an end, for a `steps_per_epoch` of `fit` that is not
             the number of batches.
 
@@ -119,24 +75,17 @@ def to_tf_dataset(
         ValueError: A parameter out of its range.
         MissingDependencyError: TensorFlow is not installed.
     """
-    schedule = dataset.schedule(
-        batch_size=batch_size,
-        shuffle=shuffle,
-        shuffle_blocks=shuffle_blocks,
-        seed=seed,
-        drop_remainder=drop_remainder,
-        shard=shard,
-        lanes=lanes,
-    )
-    check_input_name(input_name)
-    _check(schedule, prefetch, start_epoch, start_step)
+    dataset, schedule, scaling = batches.dataset, batches.schedule, batches.scaling
+    start_epoch, start_step = batches.start_epoch, batches.start_step
+    batches.refuse_epochs()
+    order.as_integer("prefetch", prefetch, 0)
+    order.as_integer("parallel_batches", parallel_batches, 1)
     _check_replicas(schedule, _local_replicas(tf.distribute.get_strategy()))
-    scaling = dataset.scaling(normalize, dtype=dtype)
     read = _graph_reader(dataset) or _python_reader(dataset)
     choose = _chooser(schedule)
-    change = None if augment is None else augmenter(augment, dataset, seed)
+    change = None if batches.augment is None else augmenter(batches)
     num_batches = schedule.num_batches
-    ahead = ReadAhead(dataset, schedule, read_ahead)
+    ahead = ReadAhead(batches, read_ahead)
     count_step = (
         _step_counter(ahead, start_epoch * num_batches + start_step) if read_ahead else None
     )
@@ -159,7 +108,7 @@ def to_tf_dataset(
             )
         if scaling is not None:
             inputs, targets = scaled(inputs, scaling), scaled(targets, scaling)
-        return element(input_name, inputs, targets, weights, resets)
+        return batches.element(inputs, targets, weights, resets)
 
     @tf.autograph.experimental.do_not_convert
     def batches_of_epoch(epoch: dict[str, tf.Tensor]) -> tf.data.Dataset:
@@ -168,24 +117,24 @@ def to_tf_dataset(
 
     with tf.device("CPU"):
         next_epoch = tf.Variable(start_epoch, dtype=tf.int64, trainable=False)
-    batches = (
+    elements = (
         _epochs(schedule, next_epoch, start_epoch, start_step, repeat=repeat)
         .flat_map(batches_of_epoch)
-        .map(load, num_parallel_calls=PARALLEL_BATCHES, deterministic=True)
+        .map(load, num_parallel_calls=parallel_batches, deterministic=True)
     )
     cardinality = num_batches if start_step == 0 else tf.data.UNKNOWN_CARDINALITY
     if repeat:
         cardinality = tf.data.INFINITE_CARDINALITY
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
-        batches = batches.apply(tf.data.experimental.assert_cardinality(cardinality))
-    batches = batches.prefetch(prefetch).with_options(_options())
-    batches.cardinality = Cardinality(
+        elements = elements.apply(tf.data.experimental.assert_cardinality(cardinality))
+    elements = elements.prefetch(prefetch).with_options(_options())
+    elements.cardinality = Cardinality(
         cardinality,
         cardinality if repeat else num_batches,
         next_epoch,
         lambda replicas: _check_replicas(schedule, replicas),
     )
-    return batches if dataset.mapped is None else checked(batches, dataset.mapped.check)
+    return elements if dataset.mapped is None else checked(elements, dataset.mapped.check)
 
 
 def _step_counter(ahead: ReadAhead, first: int) -> Callable[[tf.Tensor], None]:
@@ -287,14 +236,6 @@ def scaled(frames: tf.Tensor, scaling: Scaling) -> tf.Tensor:
     if set(scaling.divisor) != {1.0}:
         values = values / tf.constant(scaling.divisor, scaling.computed)
     return tf.cast(values, scaling.dtype)
-
-
-def _check(
-    schedule: BatchSchedule | LaneSchedule, prefetch: int, start_epoch: int, start_step: int
-) -> None:
-    order.as_integer("prefetch", prefetch, 0)
-    order.as_integer("start_epoch", start_epoch, 0)
-    check_step(start_step, schedule.num_batches)
 
 
 ChooseWindows = Callable[[dict[str, tf.Tensor], tf.Tensor], tuple[tf.Tensor, ...]]

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from framewin.adapters.batches import WindowBatches, refuse_epochs
-from framewin.adapters.options import BatchOptions
-from framewin.dataset import FrameWindowDataset
 from framewin.optional import require
+
+if TYPE_CHECKING:
+    from framewin.batches import Batches
 
 torch = require("torch", extra="torch")
 data = require("torch.utils.data", extra="torch")
@@ -22,7 +22,7 @@ data = require("torch.utils.data", extra="torch")
 class TorchBatches(data.IterableDataset):  # type: ignore[name-defined]
     """Whole batches of one epoch; workers of a DataLoader take turns."""
 
-    def __init__(self, batches: WindowBatches, *, channels_first: bool = False) -> None:
+    def __init__(self, batches: Batches, *, channels_first: bool = False) -> None:
         """Read nothing yet; see `to_torch_loader`."""
         super().__init__()
         self.batches = batches
@@ -73,36 +73,33 @@ class WindowLoader(data.DataLoader):  # type: ignore[name-defined]
 
 
 def to_torch_loader(
-    dataset: FrameWindowDataset,
+    batches: Batches,
     *,
     channels_first: bool = False,
     num_workers: int = 0,
     persistent_workers: bool | None = None,
     pin_memory: bool = False,
     prefetch_factor: int | None = None,
-    **options: Unpack[BatchOptions],
 ) -> WindowLoader:
     """A DataLoader of whole batches, each pass the next epoch.
 
     Args:
-        dataset: The windows.
+        batches: What an epoch consists of.
         channels_first: Give (B, T, C, H, W) instead of (B, T, H, W, C).
         num_workers: Processes that make batches; they are spawned, because a fork of a process
             with threads, such as TensorFlow's, may hang. Raw stores rarely need any.
         persistent_workers: Keep them between epochs; by default where there are any.
         pin_memory: As for torch's DataLoader.
         prefetch_factor: As for torch's DataLoader.
-        **options: As for `to_tf_dataset`, without `prefetch`, `read_ahead` and `repeat`.
 
     Raises:
-        ValueError: An option out of its range.
+        ValueError: Batches of several epochs.
         MissingDependencyError: torch is not installed.
     """
-    refuse_epochs(options)
-    batches = TorchBatches(WindowBatches(dataset, **options), channels_first=channels_first)
+    batches.refuse_epochs()
     kept = num_workers > 0 if persistent_workers is None else persistent_workers
     return WindowLoader(
-        batches,
+        TorchBatches(batches, channels_first=channels_first),
         num_workers=num_workers,
         persistent_workers=kept,
         pin_memory=pin_memory,

@@ -36,8 +36,9 @@ def split(
     ] = None,
 ) -> None:
     """Split a store into parts that share no frame, and keep the split in a file beside it."""
-    from framewin.dataset import FrameWindowDataset, split_path
+    from framewin.dataset import FrameWindowDataset
     from framewin.leaks import split_report
+    from framewin.splitting import split_path
     from framewin.stores.durable import check_new
 
     with usage_errors():

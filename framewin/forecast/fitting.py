@@ -376,7 +376,7 @@ class Fit:
         return Swapped([weight.value for weight in self.model.trainable_variables], self._averages)
 
     def _schedule(self) -> Any:
-        return self.parts["train"].schedule(**training_order(self.settings, self.devices))
+        return self.parts["train"].batches(**training_order(self.settings, self.devices)).schedule
 
     def _train_batches(self, epoch: int, step: int) -> Any:
         options = augment_options(self.settings.augment)
@@ -500,7 +500,8 @@ def training_order(settings: TrainSettings, devices: Devices) -> dict[str, Any]:
         "seed": settings.seed,
         # A last batch of a few windows would leave some device without any.
         "drop_remainder": devices.count > 1,
-        "shard": (devices.worker, devices.workers),
+        "num_shards": devices.workers,
+        "shard_index": devices.worker,
     }
 
 

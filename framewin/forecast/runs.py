@@ -32,9 +32,11 @@ import numpy as np
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import FormatVersionError, StoreError, TrainingError
 from framewin.forecast.settings import TrainSettings
+from framewin.frames import Frames, open_frames
 from framewin.model_table import MODELS, ModelScale, check_model_name
 from framewin.remote import Location, location
 from framewin.schema import FrameFormat
+from framewin.splitting import SplitPart
 from framewin.stores import durable
 from framewin.windows.spec import WindowSpec
 
@@ -164,7 +166,7 @@ class Run:
     def dataset(
         self,
         part: str | None = "test",
-        store: str | Location | None = None,
+        store: str | Location | Frames | None = None,
         *,
         predict_frames: int | None = None,
         cache: str | Path | None = None,
@@ -174,10 +176,10 @@ class Run:
 
         Args:
             part: `"train"`, `"validation"` or `"test"`; None for all windows.
-            store: Another store, of which all windows are given; by default the store that was
-                trained on, which must not have changed since.
+            store: Another store, or its opened frames, of which all windows are given; by default
+                the store that was trained on, which must not have changed since.
             predict_frames: Frames to compare a forecast with, if not as many as in training.
-            cache: As for `FrameWindowDataset`.
+            cache: As for `open_frames`.
             sample_weight: As for `FrameWindowDataset`.
 
         Raises:
@@ -186,32 +188,36 @@ class Run:
         """
         window: dict[str, Any] = {**self.settings.window, "sample_weight": sample_weight}
         window["predict_frames"] = predict_frames or window["predict_frames"]
+        frames = store if isinstance(store, Frames) else self.frames(store, cache=cache)
+        if part is not None and frames.identity == self.identity:
+            # The split was made for windows as in training; no horizon leads out of a part.
+            span = WindowSpec(**self.settings.window).span
+            window["split"] = SplitPart(part, self.folder / SPLIT_FILE, span)
+        try:
+            return FrameWindowDataset(frames, **window)
+        except ValueError as exc:
+            raise TrainingError(str(exc)) from None
+
+    def frames(
+        self, store: str | Location | None = None, *, cache: str | Path | None = None
+    ) -> Frames:
+        """The frames of the store that was trained on, or of another one; see `dataset`."""
         path = self.store if store is None else location(store)
-        # Without the cache, which would be filled twice.
-        whole = _opened(path, window)
-        window["cache"] = cache
-        if store is None and whole.identity != self.identity:
+        try:
+            frames = open_frames(path, cache=cache)
+        except ValueError as exc:
+            raise TrainingError(str(exc)) from None
+        if store is None and frames.identity != self.identity:
             raise StoreError(
                 f"{path} has changed since {self.folder} was trained on it, so its split is void; "
                 "give the store explicitly to use all its windows"
             )
-        if whole.frame_format != self.frame_format:
+        if frames.meta.frame_format != self.frame_format:
             raise TrainingError(
-                f"{path} has frames of {whole.frame_format}, the model of {self.folder} takes "
-                f"{self.frame_format}"
+                f"{path} has frames of {frames.meta.frame_format}, the model of {self.folder} "
+                f"takes {self.frame_format}"
             )
-        if part is None or whole.identity != self.identity:
-            return whole if cache is None else _opened(path, window)
-        # The split was made for windows as in training; no horizon leads out of a part.
-        window["split_span"] = WindowSpec(**self.settings.window).span
-        return _opened(path, {**window, "split": part, "split_file": self.folder / SPLIT_FILE})
-
-
-def _opened(path: Location, options: dict[str, Any]) -> FrameWindowDataset:
-    try:
-        return FrameWindowDataset(path, **options)
-    except ValueError as exc:
-        raise TrainingError(str(exc)) from None
+        return frames
 
 
 def load_run(folder: str | Path, model: str | None = None) -> Run:

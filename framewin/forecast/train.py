@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import framewin
 from framewin.augment import Augment
-from framewin.dataset import FrameWindowDataset, SplitParts
+from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError, one_line
 from framewin.forecast.figures import THEME, sheet, write_gif
 from framewin.forecast.normalize import model_scale
@@ -36,12 +36,13 @@ from framewin.forecast.runs import WEIGHTS_FILE as WEIGHTS_FILE
 from framewin.forecast.scoring import DataRange, data_range_of
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.forecast.validation import Evaluation, evaluate, examples
+from framewin.frames import Frames, open_frames
 from framewin.model_table import MODELS, ModelScale
 from framewin.optional import require
 from framewin.remote import Location, refuse_url
+from framewin.splitting import SplitPart, SplitParts, read_table
 from framewin.stores import folder_lock
 from framewin.testing import look_ahead
-from framewin.windows.splits import SplitTable
 
 __all__ = [
     "GIF_FILE",
@@ -122,7 +123,7 @@ def train(
     """
     refuse_url(out, "a run is written to this machine, give --out a path")
     devices = _start(settings)
-    dataset = _open(store, settings)
+    dataset = _open(_frames(store, settings), settings)
     split, parts = (_split if settings.split is None else _given_split)(dataset, settings)
     _check_batches(parts["train"], settings, devices)
     settings = replace(settings, cache=_absolute(settings.cache))
@@ -332,22 +333,32 @@ def _refuse_a_look_ahead(model: Any, dataset: FrameWindowDataset, settings: Trai
         raise TrainingError(f"{settings.model} is not causal: {ahead}")
 
 
-def _open(
-    store: str | Location, settings: TrainSettings, **split: str | None
-) -> FrameWindowDataset:
-    """All windows or a part; of a store with no-data pixels, with weights that leave these out."""
-    options: dict[str, Any] = {**settings.window, "cache": settings.cache, **split}
+def _frames(store: str | Location, settings: TrainSettings) -> Frames:
     try:
-        augment = augment_options(settings.augment)
-        dataset = FrameWindowDataset(store, **options)
-        if dataset.nodata is not None:
-            if settings.next_frame:
-                raise ValueError("next_frame cannot leave out pixels without data")
-            dataset = FrameWindowDataset(store, **options, sample_weight="nodata")
-        Augment(**augment).check(dataset.frame_format.shape, dataset.nodata)
+        return open_frames(store, cache=settings.cache)
     except ValueError as exc:
         raise TrainingError(f"{store} cannot be trained on: {exc}") from exc
-    return dataset
+
+
+def _open(
+    frames: Frames, settings: TrainSettings, split: SplitPart | None = None
+) -> FrameWindowDataset:
+    """All windows or a part; of a store with no-data pixels, with weights that leave these out."""
+    window: dict[str, Any] = settings.window
+    try:
+        augment = augment_options(settings.augment)
+        weighted = frames.meta.nodata is not None
+        if weighted and settings.next_frame:
+            raise ValueError("next_frame cannot leave out pixels without data")
+        Augment(**augment).check(frames.meta.frame_format.shape, frames.meta.nodata)
+        return FrameWindowDataset(
+            frames,
+            **window,
+            split=split,
+            sample_weight="nodata" if weighted else None,
+        )
+    except ValueError as exc:
+        raise TrainingError(f"{frames.path} cannot be trained on: {exc}") from exc
 
 
 def _check_batches(part: FrameWindowDataset, settings: TrainSettings, devices: Any) -> None:
@@ -356,26 +367,25 @@ def _check_batches(part: FrameWindowDataset, settings: TrainSettings, devices: A
     from framewin.forecast.fitting import training_order
 
     try:
-        schedule = part.schedule(**training_order(settings, devices))
+        batches = part.batches(**training_order(settings, devices))
     except ValueError as exc:
         raise TrainingError(
             f"an epoch has no step for each device: {exc}; give a smaller --batch-size, or fewer "
             "devices"
         ) from None
     try:
-        ReadAhead(part, schedule, settings.read_ahead)
+        ReadAhead(batches, settings.read_ahead)
     except ValueError as exc:
         raise TrainingError(str(exc)) from None
 
 
 def _parts_again(run: Run) -> dict[str, FrameWindowDataset]:
     """The parts that the split file of a run holds."""
-    cache = run.settings.cache
-    names = ["train", "validation"] + ["test"] * (run.settings.test_share > 0)
-    parts = {name: run.dataset(name, cache=cache) for name in names}
-    if parts["train"].nodata is None:
-        return parts
-    return {name: run.dataset(name, cache=cache, sample_weight="nodata") for name in names}
+    frames = run.frames(cache=run.settings.cache)
+    table = read_table(run.folder / SPLIT_FILE, frames)
+    weight: Literal["nodata"] | None = None if frames.meta.nodata is None else "nodata"
+    names = [name for name in PARTS if name in table.parts]
+    return {name: run.dataset(name, frames, sample_weight=weight) for name in names}
 
 
 def _split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, SplitParts]:
@@ -405,23 +415,14 @@ def _split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, S
 def _given_split(dataset: FrameWindowDataset, settings: TrainSettings) -> tuple[str, SplitParts]:
     """The parts of a split file that was made before."""
     file = Path(str(settings.split))
-    try:
-        table = SplitTable.from_json(
-            file.read_text(encoding="utf-8"), dataset.clips, dataset.identity
-        )
-    except OSError as exc:
-        raise StoreError(f"{file} cannot be read: {one_line(exc)}") from exc
-    except ValueError as exc:
-        raise StoreError(f"{file} {exc}") from None
+    table = read_table(file, dataset.source)
     names = [name for name in PARTS if name in table.parts]
     if names[:2] != list(PARTS[:2]):
         raise TrainingError(
             f"{file} has the parts {', '.join(table.parts)}; training needs train and validation, "
             "and scores test where there is one"
         )
-    parts = {
-        name: _open(dataset.path, settings, split=name, split_file=str(file)) for name in names
-    }
+    parts = {name: _open(dataset.source, settings, SplitPart(name, file)) for name in names}
     return f"by {table.by}, as in {file.name}", SplitParts(parts, table)
 
 

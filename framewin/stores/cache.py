@@ -71,17 +71,18 @@ class CachedStore:
         self.frames = frames
         self.source_files = store.source_files
         self.statistics = store.statistics
-        self._store = store
+        self.store = store
+        """Whose frames these are."""
 
     @property
     def identity(self) -> str:
         """Of the store whose frames these are."""
-        return self._store.identity
+        return self.store.identity
 
     @property
     def stored_frames(self) -> MappedFrames | ChunkedFrames:
         """The frames in the place that they come from."""
-        return self._store.frames
+        return self.store.frames
 
 
 def stored_frames(store: FrameStore) -> MappedFrames | ChunkedFrames:
@@ -92,16 +93,22 @@ def stored_frames(store: FrameStore) -> MappedFrames | ChunkedFrames:
 def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> CachedStore:
     """Decode the frames of some rows into memory; the other rows hold nothing.
 
+    Of a store whose frames are in memory already, these rows are added to them.
+
     Raises:
         StoreError: They take more memory than there is.
     """
+    source = store.store if isinstance(store, CachedStore) else store
     meta = store.meta
     needed = sum(end - begin for begin, end in rows) * meta.frame_format.nbytes
     available = available_memory()
     try:
         if needed > available:
             raise MemoryError
-        frames = MappedFrames.in_memory(meta.frame_format, meta.clips.num_frames)
+        if isinstance(store, CachedStore):
+            frames = store.frames
+        else:
+            frames = MappedFrames.in_memory(meta.frame_format, meta.clips.num_frames)
     except (MemoryError, OSError, OverflowError):
         raise StoreError(
             f"cache='memory' takes {needed:,} bytes for the frames of {store.path} but "
@@ -111,8 +118,8 @@ def in_memory(store: FrameStore, rows: Rows, progress: Progress | None) -> Cache
     def sink(first_row: int, decoded: np.ndarray) -> None:
         frames.array[first_row : first_row + len(decoded)] = decoded
 
-    _decode(store, rows, sink, progress)
-    return CachedStore(store, frames)
+    _decode(source, rows, sink, progress)
+    return CachedStore(source, frames)
 
 
 def available_memory() -> int:

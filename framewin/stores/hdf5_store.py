@@ -115,7 +115,7 @@ def _not_whole(path: Location) -> StoreError:
         return StoreError(f"{path} is damaged or cut short; convert it again")
     return NotOursError(
         f"{path} was not made by framewin convert, or is cut short; name the array with the "
-        'frames, as in FrameWindowDataset(path, array="data"), or convert it again'
+        'frames, as in open_frames(path, array="data"), or convert it again'
     )
 
 

@@ -360,7 +360,7 @@ def not_ours(path: Location) -> NotOursError:
     """The error for a file or folder of a known format that framewin did not write."""
     return NotOursError(
         f"{path} was not made by framewin convert; name the array with the frames, as in "
-        'FrameWindowDataset(path, array="data")'
+        'open_frames(path, array="data")'
     )
 
 

@@ -177,7 +177,7 @@ def read_record(path: Location) -> record.Record:
         if not isinstance(path, RemotePath) and (path / name).exists():
             raise NotOursError(
                 f"{path / name} is of Zarr format 2, framewin's stores are of format 3; name the "
-                'array with the frames, as in FrameWindowDataset(path, array="data")'
+                'array with the frames, as in open_frames(path, array="data")'
             )
     file = path / RECORD
     if file.is_symlink():

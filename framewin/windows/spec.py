@@ -31,7 +31,7 @@ class WindowSpec:
     input_frames: int
     """Frames the predictor sees."""
     predict_frames: int
-    """Frames it must predict."""
+    """Frames it must predict; 0 where only inputs are wanted."""
     frame_step: int = 1
     """Distance in rows between neighbouring frames of a window."""
     window_stride: int = 1
@@ -40,9 +40,13 @@ class WindowSpec:
     """Frames skipped between the last input and the first prediction, counted in frame steps."""
 
     def __post_init__(self) -> None:
-        least = {"input_frames": 1, "predict_frames": 1, "frame_step": 1, "window_stride": 1}
-        for name, minimum in {**least, "lead_gap": 0}.items():
+        least = {"input_frames": 1, "frame_step": 1, "window_stride": 1}
+        for name, minimum in {**least, "predict_frames": 0, "lead_gap": 0}.items():
             as_integer(name, getattr(self, name), minimum)
+        if self.lead_gap and not self.predict_frames:
+            raise ValueError(
+                f"lead_gap is for windows with predict_frames, got {self.lead_gap}; leave it out"
+            )
 
     @property
     def input_offsets(self) -> Int64Array:
