@@ -130,6 +130,11 @@ class Batches(Sequence[Batch]):
     """What is done to frames last; its `invert` undoes it."""
 
     def __post_init__(self) -> None:
+        as_integer("num_shards", self.num_shards, 1)
+        if as_integer("shard_index", self.shard_index, 0) >= self.num_shards:
+            raise ValueError(
+                f"shard_index must be in [0, {self.num_shards}), the shards, got {self.shard_index}"
+            )
         object.__setattr__(self, "schedule", self._schedule())
         scaling = self.dataset.scaling(self.normalize, dtype=self.dtype)
         object.__setattr__(self, "scaling", scaling)
@@ -263,7 +268,7 @@ class Batches(Sequence[Batch]):
         return {
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
-            **({} if blocks is None else {"shuffle_blocks": list(astuple(blocks))}),
+            **({} if blocks is None else {"shuffle_blocks": astuple(blocks)}),
             "seed": self.seed,
             "drop_remainder": self.drop_remainder,
             "lanes": self.lanes,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 import numpy as np
 
 from framewin.batches import PARALLEL_BATCHES, Batches, BatchOptions, takes_batch_options
+from framewin.errors import StoreError
 from framewin.frames import Frames, open_frames, refuse_another
 from framewin.remote import Location
 from framewin.scaling import Normalize, Scaling, make_scaling
@@ -616,8 +617,12 @@ class FrameWindowDataset:
 
 
 def _reopened(
-    source: Frames, options: dict[str, Any], recipe: _Recipe | None, digest: str
+    source: Frames, options: dict[str, Any], recipe: _Recipe | None, digest: str = ""
 ) -> FrameWindowDataset:
+    if not isinstance(source, Frames):
+        raise StoreError(
+            f"a dataset of {source} was pickled by an earlier framewin; make it and pickle it again"
+        )
     dataset = FrameWindowDataset(source, **options)
     if recipe is not None:
         parts = dataset.split(recipe.parts, by=cast(Any, recipe.by), seed=recipe.seed)

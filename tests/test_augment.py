@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
 from framewin.augment import DRAWS, Augment, augment_windows, draw, noise
+from framewin.frames import open_frames
 from tests.conftest import MakeClips, import_or_skip
 
 CLIPS = {"a": range(12), "b": range(9)}
@@ -174,9 +175,11 @@ def test_every_dtype_is_augmented_alike(tmp_path: Path, tf: ModuleType, dtype: s
         np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True
     )  # fmt: skip
     np.save(tmp_path / "a.npy", values.astype(dtype))
-    ds = FrameWindowDataset(tmp_path / "a.npy", axes="tyxc", input_frames=2, predict_frames=2)
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "a.npy", axes="tyxc"), input_frames=2, predict_frames=2
+    )
     options = {"batch_size": len(ds), "seed": 4, "augment": Augment(**KINDS)}
-    [got], [want] = ds.to_tf_dataset(**options), ds.to_batches(**options)
+    [got], [want] = ds.to_tf_dataset(**options), ds.batches(**options)
     tolerance = {"atol": 8 * np.finfo(dtype).eps, "rtol": 1e-4} if kind == "f" else {"atol": 1}
     for one, other in zip(got, want, strict=True):
         assert one.numpy().dtype == other.dtype == dtype
@@ -190,7 +193,7 @@ def test_batch_size_order_and_resume_change_no_window(ds: FrameWindowDataset, tf
     def windows(**options: object) -> dict[int, bytes]:
         given = {"seed": 3, "shuffle": True, "start_epoch": 1, **options}
         order = {key: given[key] for key in ("batch_size", "seed", "shuffle")}
-        schedule = ds.schedule(**order, shard=given.get("shard", (0, 1)))
+        schedule = ds.batches(**order, num_shards=given.get("num_shards", 1)).schedule
         found = {}
         batches = ds.to_tf_dataset(augment=augment, **given)
         for step, batch in enumerate(batches, start=given.get("start_step", 0)):
@@ -202,7 +205,11 @@ def test_batch_size_order_and_resume_change_no_window(ds: FrameWindowDataset, tf
     whole = windows(batch_size=7)
     assert len(whole) == len(ds)
     assert windows(batch_size=3) == whole
-    assert windows(batch_size=2, shard=(0, 2)) | windows(batch_size=2, shard=(1, 2)) == whole
+    assert (
+        windows(batch_size=2, num_shards=2, shard_index=0)
+        | windows(batch_size=2, num_shards=2, shard_index=1)
+        == whole
+    )
     rest = windows(batch_size=3, start_step=2)
     assert {number: whole[number] for number in rest} == rest
     assert windows(batch_size=7, start_epoch=1, seed=4) != whole
@@ -329,8 +336,8 @@ def test_a_window_drawn_twice_is_changed_in_two_ways(make_store: MakeClips, how:
     )
     augment = (lambda w, rng: w + rng.integers(200, dtype="uint8")) if how == "function" else how
     options = {"batch_size": 6, "shuffle": True, "augment": augment}
-    [batch] = ds.to_batches(**options)
-    assert set(ds.schedule(batch_size=6, shuffle=True).windows(0, 0).tolist()) == {0}
+    [batch] = ds.batches(**options)
+    assert set(ds.batches(batch_size=6, shuffle=True).schedule.windows(0, 0).tolist()) == {0}
     assert len({window.tobytes() for window in batch[0]}) > 1
     import_or_skip("tensorflow")
     [got] = ds.to_tf_dataset(**options)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, plan, planning
+from framewin.frames import open_frames
 from framewin.windows import order
 from framewin.windows.blocks import BlockOrder, BlockShape
 from tests.conftest import MakeClips
@@ -40,12 +41,12 @@ def test_decoded_chunks_are_counted(packed: Path, cache_bytes: int) -> None:
     found = plan(packed, batch_size=4, cache_bytes=cache_bytes, **shape)
     used = found.windows * 7 * 256
     for cost in found.costs:
-        ds = FrameWindowDataset(packed, **shape, cache_bytes=cache_bytes)
+        ds = FrameWindowDataset(open_frames(packed, cache_bytes=cache_bytes), **shape)
         decoded: list[int] = []
-        read = ds._store.frames._read_chunk
-        ds._store.frames._read_chunk = lambda n, to=decoded, read=read: (to.append(n), read(n))[1]
+        read = ds.source.stored._read_chunk
+        ds.source.stored._read_chunk = lambda n, to=decoded, read=read: (to.append(n), read(n))[1]
         blocks = {"shuffle_blocks": found.block_shape} if cost.shuffle == "blocks" else {}
-        for _ in ds.to_batches(batch_size=4, shuffle=cost.shuffle, **blocks):
+        for _ in ds.batches(batch_size=4, shuffle=cost.shuffle, **blocks):
             pass
         assert cost.read_bytes == len(decoded) * 8 * 256
         assert cost.amplification == pytest.approx(cost.read_bytes / used)
@@ -202,10 +203,9 @@ def test_the_blocks_that_are_advised_fit(noise: Path) -> None:
     assert (
         found.reasons[-1] == "shuffle_blocks: a group takes 0.8 MB, which memory_bytes has room for"
     )
-    cached = FrameWindowDataset(noise, **shape, cache=noise.with_name("frames.cache"))
-    blocks = cached.schedule(
-        batch_size=8, shuffle=found.shuffle, shuffle_blocks=found.shuffle_blocks
-    ).order
+    cached = FrameWindowDataset(open_frames(noise, cache=noise.with_name("frames.cache")), **shape)
+    order = {"shuffle": found.shuffle, "shuffle_blocks": found.shuffle_blocks}
+    blocks = cached.batches(batch_size=8, **order).schedule.order
     rows = [
         len(np.unique(np.concatenate(cached.index.frame_rows(blocks.windows(0, group)), axis=1)))
         for group in np.split(
@@ -358,6 +358,6 @@ def test_blocks_of_the_plan_are_those_of_the_dataset(packed: Path) -> None:
     ds = FrameWindowDataset(packed, input_frames=5, predict_frames=5)
     shape = plan(packed).block_shape
     assert shape == ds.block_shape()
-    order = ds.schedule(batch_size=8, shuffle="blocks").order
+    order = ds.batches(batch_size=8, shuffle="blocks").schedule.order
     assert isinstance(order, BlockOrder)
     assert order.block_windows == shape.block_windows

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framewin import FrameWindowDataset, StoreError, convert, plan, verify
+from framewin import FrameWindowDataset, SplitPart, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
 from framewin.schema import FrameFormat
 from framewin.stores import chunk_io, open_store, record, zarr_store
@@ -29,6 +29,7 @@ from tests.conftest import import_or_skip, write_frames
 from tests.helpers.command import framewin
 from tests.helpers.object_server import BUCKET, Request, Server
 from tests.helpers.runs import make_run
+from tests.helpers.windows import open_windows
 
 LAYOUTS = [
     (".zarr", "zstd"),
@@ -70,7 +71,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(path: object, **options: object) -> FrameWindowDataset:
-    return FrameWindowDataset(path, input_frames=2, predict_frames=2, **options)
+    return open_windows(path, input_frames=2, predict_frames=2, **options)
 
 
 def uploaded(server: Server, store: Path) -> str:
@@ -623,7 +624,7 @@ def test_places_on_this_machine(
         with pytest.raises(StoreError, match="is remote, so no split is kept beside it; name a fi"):
             call()
     parts.save(tmp_path / "split.json")
-    again = opened(url, split="train", split_file=tmp_path / "split.json")
+    again = opened(url, split=SplitPart("train", tmp_path / "split.json"))
     assert equal(again.batch(range(5)), parts["train"].batch(range(5)))
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from framewin import FrameWindowDataset, StoreError, convert, split_report
+from framewin import FrameWindowDataset, SplitPart, StoreError, convert, split_report
 from framewin.cli import app
 from framewin.cli.split import split
+from framewin.frames import open_frames
 from tests.conftest import MakeClips, make_frame, write_frames
 
 CLIPS = {f"{kind}_{i}": range(12) for kind in ("day", "night") for i in range(4)}
@@ -88,20 +89,20 @@ def test_bad_split_files(store: Path, tmp_path: Path, make_store: MakeClips) -> 
         open_dataset(store, split="train")
     path = open_dataset(store).split(train=0.5, test=0.5, by="time").save(tmp_path / "s.json")
     with pytest.raises(ValueError, match="has no part 'val'; it has train, test"):
-        open_dataset(store, split="val", split_file=path)
+        open_dataset(store, split=SplitPart("val", path))
     with pytest.raises(ValueError, match="leaves 3 frames out between the parts, a window spans 4"):
-        open_dataset(store, split="train", split_file=path, input_frames=3)
+        open_dataset(store, split=SplitPart("train", path), input_frames=3)
     with pytest.raises(ValueError, match="give clips or split, not both"):
-        open_dataset(store, split="train", split_file=path, clips=["day_0"])
+        open_dataset(store, split=SplitPart("train", path), clips=["day_0"])
     other = make_store({"x": range(9)}, name="other")
     with pytest.raises(StoreError, match="is of another store, or of this one before it changed"):
-        open_dataset(other, split="train", split_file=path)
+        open_dataset(other, split=SplitPart("train", path))
     path.write_text("[]")
     with pytest.raises(StoreError, match=r"s.json is not a split file"):
-        open_dataset(store, split="train", split_file=path)
+        open_dataset(store, split=SplitPart("train", path))
     path.write_text(json.dumps({"framewin_split": 2}))
     with pytest.raises(StoreError, match="is of version 2, this framewin reads 1; update it"):
-        open_dataset(store, split="train", split_file=path)
+        open_dataset(store, split=SplitPart("train", path))
 
 
 def test_statistics_are_of_the_training_part(store: Path) -> None:
@@ -229,7 +230,7 @@ def test_training_never_meets_what_is_held_back(store: Path, by: str) -> None:
         return {(w.clip, n) for w in seen for n in w.input_frame_numbers + w.predict_frame_numbers}
 
     held_back = frames(parts["test"], np.arange(len(parts["test"])))
-    schedule = parts["train"].schedule(batch_size=5, shuffle=True)
+    schedule = parts["train"].batches(batch_size=5, shuffle=True).schedule
     for epoch in range(5):
         windows = [schedule.windows(epoch, step) for step in range(schedule.num_batches)]
         windows = np.concatenate(windows)
@@ -267,6 +268,8 @@ def test_names_typed_in_another_form_and_pipes(make_store: MakeClips, tmp_path: 
     with pytest.raises(ValueError, match="pipe is no file; expected a text file with a clip in"):
         ds.split(train=tmp_path / "pipe", test="b")
     with pytest.raises(StoreError, match="pipe is no file; name the file to cache the frames in"):
-        FrameWindowDataset(named, input_frames=1, predict_frames=1, cache=tmp_path / "pipe")
+        FrameWindowDataset(
+            open_frames(named, cache=tmp_path / "pipe"), input_frames=1, predict_frames=1
+        )
     with pytest.raises(ValueError, match=r"is called 'a' or 'c'; there are b, caf"):
         FrameWindowDataset(named, input_frames=1, predict_frames=1, clips=["a", "c"])

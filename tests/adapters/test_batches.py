@@ -12,17 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framewin import Augment, FrameWindowDataset
-from framewin.adapters.batches import WindowBatches
+from framewin import Augment, Batches, FrameWindowDataset
+from framewin.adapters.tf_data import to_tf_dataset
+from framewin.batches import BatchOptions
+from framewin.frames import open_frames
 from tests.conftest import MakeClips, import_or_skip, make_frame
 from tests.helpers.oracle import windows_of_clip
 
 CLIPS = {"a": [*range(12), *range(20, 29)], "b": range(5), "c": range(40, 60)}
+SHARDS = ("num_shards", "shard_index")
 SHAPE = {"input_frames": 3, "predict_frames": 2}
 OPTIONS = [
     {"batch_size": 4},
     {"batch_size": 7, "shuffle": True, "seed": 5},
-    {"batch_size": 4, "shuffle": True, "drop_remainder": True, "shard": (1, 2)},
+    {"batch_size": 4, "shuffle": True, "drop_remainder": True, "num_shards": 2, "shard_index": 1},
     {"batch_size": 5, "shuffle": True, "normalize": "standard", "dtype": "float16"},
     {"batch_size": 6, "shuffle": True, "augment": Augment(flip_vertical=True, reverse_time=True)},
     {"batch_size": 4, "shuffle": True, "start_epoch": 3, "input_name": "frames"},
@@ -54,7 +57,7 @@ def equal(ones: object, others: object) -> bool:
 
 
 def two_epochs(ds: FrameWindowDataset, options: dict) -> list[list]:
-    batches = ds.to_batches(**options)
+    batches = ds.batches(**options)
     first = options.get("start_epoch", 0)
     return [
         [batches.batch(epoch, step) for step in range(batches.steps_per_epoch)]
@@ -86,9 +89,9 @@ def changed(window: np.ndarray, options: dict) -> list[np.ndarray]:
 @pytest.mark.parametrize("options", OPTIONS)
 def test_numpy_batches_are_the_schedule(ds: FrameWindowDataset, options: dict) -> None:
     """Batch i of two epochs holds the windows of its step, sliced by hand; read in any order."""
-    batches = ds.to_batches(**options, epochs=2)
-    known = ("batch_size", "shuffle", "shuffle_blocks", "seed", "drop_remainder", "shard")
-    schedule = ds.schedule(**{name: options[name] for name in known if name in options})
+    batches = ds.batches(**options, epochs=2)
+    known = ("batch_size", "shuffle", "shuffle_blocks", "seed", "drop_remainder", *SHARDS)
+    schedule = ds.batches(**{name: options[name] for name in known if name in options}).schedule
     first, windows, seen = options.get("start_epoch", 0), sliced_windows(), set()
     steps = [(first + n, step) for n in (0, 1) for step in range(schedule.num_batches)]
     assert len(batches) == len(steps) > 2
@@ -116,8 +119,8 @@ def test_augmentations_are_drawn_for_seed_epoch_and_window(ds: FrameWindowDatase
         return window // 2 + rng.integers(100, dtype=np.uint8)
 
     options = {"batch_size": 4, "shuffle": True, "seed": 5}
-    batches = ds.to_batches(**options, start_epoch=3, start_step=1, augment=darken)
-    windows = ds.schedule(**options).windows(3, 1)
+    batches = ds.batches(**options, start_epoch=3, start_step=1, augment=darken)
+    windows = ds.batches(**options).schedule.windows(3, 1)
     added = [np.random.default_rng((5, 3, w)).integers(100, dtype=np.uint8) for w in windows]
     expected = [
         [w // 2 + n for w, n in zip(part, added, strict=True)] for part in ds.batch(windows)
@@ -128,8 +131,8 @@ def test_augmentations_are_drawn_for_seed_epoch_and_window(ds: FrameWindowDatase
 
 def test_the_window_that_cannot_be_augmented_is_named(ds: FrameWindowDataset) -> None:
     """By its number in the dataset, not by its place in the order."""
-    window = int(ds.schedule(batch_size=1, shuffle=True).windows(2, 3)[0])
-    batches = ds.to_batches(batch_size=1, shuffle=True, augment=_broken)
+    window = int(ds.batches(batch_size=1, shuffle=True).schedule.windows(2, 3)[0])
+    batches = ds.batches(batch_size=1, shuffle=True, augment=_broken)
     with pytest.raises(ZeroDivisionError) as found:
         batches.batch(2, 3)
     assert found.value.__notes__ == [f"while window {window} of epoch 2 was augmented"]
@@ -140,7 +143,7 @@ def test_the_seed_changes_built_in_augmentations(ds: FrameWindowDataset) -> None
     """Those of the same windows in another run, also in the next epoch."""
     augment = Augment(brightness=0.2)
     ones, others = (
-        ds.to_batches(batch_size=len(ds), seed=seed, augment=augment, epochs=2) for seed in (0, 1)
+        ds.batches(batch_size=len(ds), seed=seed, augment=augment, epochs=2) for seed in (0, 1)
     )
     looks = [arrays(batch)[0].tobytes() for batches in (ones, others) for batch in batches]
     assert len(set(looks)) == 4
@@ -153,7 +156,7 @@ def test_the_seed_changes_built_in_augmentations(ds: FrameWindowDataset) -> None
 
 def test_noise_on_inputs_only_leaves_every_target(ds: FrameWindowDataset) -> None:
     """All input frames are noisy, the last one too; all targets are as stored."""
-    batches = ds.to_batches(batch_size=5, augment=Augment(noise=0.1, noise_inputs_only=True))
+    batches = ds.batches(batch_size=5, augment=Augment(noise=0.1, noise_inputs_only=True))
     for step in range(len(batches)):
         inputs, targets = ds.batch(range(5 * step, min(5 * step + 5, len(ds))))
         found = batches[step]
@@ -163,7 +166,7 @@ def test_noise_on_inputs_only_leaves_every_target(ds: FrameWindowDataset) -> Non
 
 def test_defaults_are_one_epoch_in_order(ds: FrameWindowDataset) -> None:
     """As stored, the shorter last batch too, numbered from either end and no further."""
-    batches = ds.to_batches(batch_size=4)
+    batches = ds.batches(batch_size=4)
     expected = [ds.batch(range(i, min(i + 4, len(ds)))) for i in range(0, len(ds), 4)]
     assert len(ds) % 4
     assert equal(batches, expected)
@@ -186,17 +189,17 @@ def test_defaults_are_one_epoch_in_order(ds: FrameWindowDataset) -> None:
 def test_inputs_are_named(store: Path, options: dict, names: list[str]) -> None:
     """By the given name, or `frames` beside the mask of lanes."""
     ds = FrameWindowDataset(store, **SHAPE, window_stride=3)
-    inputs, targets = ds.to_batches(batch_size=2, **options)[0]
+    inputs, targets = ds.batches(batch_size=2, **options)[0]
     assert list(inputs) == names
     assert (inputs[names[0]].shape, targets.shape) == ((2, 3, 4, 6, 1), (2, 2, 4, 6, 1))
 
 
 def test_numpy_batches_resume(ds: FrameWindowDataset) -> None:
     """From any number of steps on, the rest of the same sequence."""
-    whole = ds.to_batches(batch_size=7, shuffle=True, epochs=3)
+    whole = ds.batches(batch_size=7, shuffle=True, epochs=3)
     for done in range(2 * whole.steps_per_epoch):
-        state = ds.state(done, batch_size=7, shuffle=True)
-        rest = ds.to_batches(**state, epochs=3 - state["start_epoch"])
+        state = ds.batches(batch_size=7, shuffle=True).state(done)
+        rest = ds.batches(**state, epochs=3 - state["start_epoch"])
         assert equal(rest, list(whole)[done:])
 
 
@@ -273,19 +276,27 @@ def test_keras_begins_with_the_start_epoch(
 
 
 def test_options_have_one_default(ds: FrameWindowDataset) -> None:
-    """Regression: state() shuffled where the adapters do not."""
+    """All options of batches are shown by `help`, and type checkers know them by name."""
     shown = {}
+    fields = [*inspect.signature(Batches).parameters][1:]
+    assert fields == [*BatchOptions.__annotations__]
     for function in (
+        FrameWindowDataset.batches,
         FrameWindowDataset.to_tf_dataset,
-        FrameWindowDataset.state,
-        FrameWindowDataset.schedule,
-        FrameWindowDataset.memory_estimate,
-        WindowBatches.__init__,
+        FrameWindowDataset.to_keras_dataset,
+        FrameWindowDataset.to_torch_loader,
+        Batches.to_tf,
+        Batches.to_keras,
+        Batches.to_torch,
+        Batches.memory_estimate,
+        to_tf_dataset,
     ):
+        if function.__qualname__.startswith("FrameWindowDataset"):
+            assert set(fields) <= set(inspect.signature(function).parameters)
         for name, parameter in inspect.signature(function).parameters.items():
             shown.setdefault(name, set()).add(parameter.default)
     assert {name for name, defaults in shown.items() if len(defaults) > 1} == set()
-    assert ds.state(0, batch_size=4)["shuffle"] is False
+    assert ds.batches(batch_size=4).state(0)["shuffle"] is False
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -347,7 +358,7 @@ def test_grain_takes_both(ds: FrameWindowDataset) -> None:
     windows = grain.MapDataset.source(ds)
     assert len(windows) == len(ds)
     assert equal([windows[3]], [ds[3]])
-    batches = ds.to_batches(batch_size=4, shuffle=True, epochs=2)
+    batches = ds.batches(batch_size=4, shuffle=True, epochs=2)
     read = grain.MapDataset.source(batches).to_iter_dataset()
     assert equal(read, batches)
 
@@ -366,13 +377,13 @@ def test_datasets_are_pickled_small(make_store: MakeClips, suffix: str, compress
         assert len(carried) < 10_000
         assert equal([again.batch(range(len(again)))], [one.batch(range(len(one)))])
         assert again.statistics() == one.statistics()
-    batches = parts["train"].to_batches(batch_size=2, shuffle=True, normalize="standard")
+    batches = parts["train"].batches(batch_size=2, shuffle=True, normalize="standard")
     carried = pickle.dumps(batches)
     assert len(carried) < 10_000
     assert equal(pickle.loads(carried), batches)
 
 
-def _read_in_child(batches: WindowBatches, queue: object) -> None:
+def _read_in_child(batches: Batches, queue: object) -> None:
     queue.put([[part.tobytes() for part in arrays(batch)] for batch in batches])
 
 
@@ -383,7 +394,7 @@ def test_child_processes_read_the_same(
 ) -> None:
     """Forked or spawned after frames were read by threads: the same bytes, and an end."""
     store = make_store(CLIPS, suffix=".h5", converted={"compression": compression})
-    batches = FrameWindowDataset(store, **SHAPE).to_batches(batch_size=4, shuffle=True)
+    batches = FrameWindowDataset(store, **SHAPE).batches(batch_size=4, shuffle=True)
     expected = [[part.tobytes() for part in arrays(batch)] for batch in batches]
     context = multiprocessing.get_context(method)
     queue = context.Queue()
@@ -399,10 +410,10 @@ def test_child_processes_read_the_same(
 def test_weights_come_third_everywhere(store: Path) -> None:
     """No-data weights in numpy, TensorFlow and Keras, of the augmented targets."""
     import_or_skip("tensorflow")
-    ds = FrameWindowDataset(store, **SHAPE, nodata=30, sample_weight="nodata")
+    ds = FrameWindowDataset(open_frames(store, nodata=30), **SHAPE, sample_weight="nodata")
     options = {"batch_size": 8, "augment": Augment(flip_horizontal=True), "normalize": "unit"}
-    plain = ds.to_batches(batch_size=8, augment=Augment(flip_horizontal=True))
-    numpy = ds.to_batches(**options)
+    plain = ds.batches(batch_size=8, augment=Augment(flip_horizontal=True))
+    numpy = ds.batches(**options)
     for (_, targets), batch in zip([(b[0], b[1]) for b in plain], numpy, strict=True):
         assert np.array_equal(batch[2], (targets[..., 0] != 30).astype("float32"))
     assert equal(ds.to_tf_dataset(**options), numpy)
@@ -422,8 +433,9 @@ def test_weights_come_third_everywhere(store: Path) -> None:
         ({"seed": 1.5}, "seed must be an integer, got 1.5"),
         ({"start_epoch": 1.5}, "start_epoch must be an integer, got 1.5"),
         ({"start_step": True}, "start_step must be an integer, got True"),
-        ({"shard": 3}, "shard must be (index, count) with 0 <= index < count, got 3"),
-        ({"shard": (0.0, 2)}, "shard must be (index, count) with 0 <= index < count, got (0.0"),
+        ({"num_shards": 0}, "num_shards must be >= 1, got 0"),
+        ({"shard_index": 1}, "shard_index must be in [0, 1), the shards, got 1"),
+        ({"shard_index": 0.0, "num_shards": 2}, "shard_index must be an integer, got 0.0"),
         ({"input_name": "resets"}, "input_name must be a name other than 'resets', got 'resets'"),
         ({"input_name": 5}, "input_name must be a name other than 'resets', got 5"),
         ({"input_name": ""}, "input_name must be a name other than 'resets', got ''"),
@@ -432,7 +444,7 @@ def test_weights_come_third_everywhere(store: Path) -> None:
 def test_bad_options(ds: FrameWindowDataset, options: dict, message: str) -> None:
     """Said when the batches are made, not when they are read."""
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
-        ds.to_batches(**{"batch_size": 4, **options})
+        ds.batches(**{"batch_size": 4, **options})
     import_or_skip("tensorflow")
     if "epochs" not in options:
         with pytest.raises((ValueError, TypeError), match=re.escape(message)):
@@ -444,5 +456,5 @@ def test_epochs_are_for_numpy(ds: FrameWindowDataset) -> None:
     import_or_skip("keras")
     import_or_skip("torch")
     for adapter in (ds.to_keras_dataset, ds.to_torch_loader):
-        with pytest.raises(TypeError, match="epochs is for to_batches; every pass is an epoch"):
+        with pytest.raises(ValueError, match="epochs=2 is for numpy; every pass is an epoch"):
             adapter(batch_size=4, epochs=2)

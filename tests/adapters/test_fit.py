@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset
+from framewin import FrameWindowDataset, SplitPart, open_frames
 from tests.conftest import ROOT, MakeClips, import_or_skip
 
 SHAPE = {"input_frames": 3, "predict_frames": 2}
@@ -85,12 +85,12 @@ def test_validation_is_the_same_in_every_epoch(
 def test_memory_is_known_before(ds: FrameWindowDataset) -> None:
     """So many batches at most, whatever the shuffling."""
     frame = 4 * 6
-    assert ds.memory_estimate(batch_size=4) == (1 + 2 + 2) * 4 * 5 * frame
-    assert ds.memory_estimate(batch_size=4, prefetch=0, dtype="float32") == (
+    assert ds.batches(batch_size=4).memory_estimate() == (1 + 2 + 2) * 4 * 5 * frame
+    assert ds.batches(batch_size=4, dtype="float32").memory_estimate(prefetch=0) == (
         3 * 4 * 5 * frame * 4 + 2 * 4 * 5 * frame
     )
     with pytest.raises(ValueError, match=r"dtype must be None or one of float32, .*'float64'"):
-        ds.memory_estimate(batch_size=4, dtype="float64")
+        ds.batches(batch_size=4, dtype="float64").memory_estimate()
 
 
 def _third(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -286,8 +286,9 @@ def test_pickles_know_where_the_files_are(
     monkeypatch.chdir(tmp_path)
     whole = FrameWindowDataset(store.name, **SHAPE)
     whole.split(train=["a", "b"], test=["c"]).save(Path("mine.json"))
-    options = {"split": "test", "split_file": "mine.json", "cache": "frames.cache"}
-    carried = pickle.dumps(FrameWindowDataset(store.name, **SHAPE, **options))
+    part = SplitPart("test", "mine.json")
+    frames = open_frames(store.name, cache="frames.cache")
+    carried = pickle.dumps(FrameWindowDataset(frames, **SHAPE, split=part))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert pickle.loads(carried).windows_per_clip() == {"c": 5}

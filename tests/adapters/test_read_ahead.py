@@ -20,6 +20,7 @@ import pytest
 
 from framewin import FrameWindowDataset
 from framewin.adapters.read_ahead import ReadAhead, pieces_of, start
+from framewin.frames import open_frames
 from tests.conftest import MakeClips
 
 pytestmark = pytest.mark.skipif(
@@ -52,7 +53,13 @@ def asked_rows(ds: FrameWindowDataset, monkeypatch: pytest.MonkeyPatch) -> list[
     [
         {"batch_size": 4},
         {"batch_size": 4, "shuffle": True, "seed": 3},
-        {"batch_size": 3, "shuffle": "blocks", "shuffle_blocks": (5, 3), "shard": (1, 2)},
+        {
+            "batch_size": 3,
+            "shuffle": "blocks",
+            "shuffle_blocks": (5, 3),
+            "num_shards": 2,
+            "shard_index": 1,
+        },
         {"batch_size": 2, "lanes": True},
     ],
 )
@@ -63,8 +70,9 @@ def test_all_rows_of_coming_batches_are_asked_for_once(
     if "lanes" in options:
         ds = FrameWindowDataset(ds.path, input_frames=2, predict_frames=2)
     rows = asked_rows(ds, monkeypatch)
-    schedule = ds.schedule(**options)
-    ahead = ReadAhead(ds, schedule, 5)
+    batches = ds.batches(**options)
+    schedule = batches.schedule
+    ahead = ReadAhead(batches, 5)
     for done in range(3 * schedule.num_batches):
         ahead.follow(done)
         wanted = []
@@ -91,7 +99,7 @@ def test_few_batches_wait_until_there_are_more(
 ) -> None:
     """A quarter of the batches are asked for together."""
     rows = asked_rows(ds, monkeypatch)
-    ahead = ReadAhead(ds, ds.schedule(batch_size=1), 8)
+    ahead = ReadAhead(ds.batches(batch_size=1), 8)
     assert [ahead.follow(done) for done in range(6)] == [True, False, True, False, True, False]
     assert len(rows) == 12 * ds_frames(ds)
 
@@ -105,7 +113,7 @@ def test_the_graph_is_followed(
     plain = ds.to_tf_dataset(**options)
     batches = ds.to_tf_dataset(**options, read_ahead=3, prefetch=1)
     assert b"PyFunc" not in batches._as_serialized_graph().numpy()
-    schedule = ds.schedule(batch_size=2, shuffle="blocks", shuffle_blocks=(6, 2))
+    schedule = ds.batches(batch_size=2, shuffle="blocks", shuffle_blocks=(6, 2)).schedule
     steps = schedule.num_batches + 4
     for got, want in zip(batches.take(steps), plain.take(steps), strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
@@ -185,10 +193,11 @@ def test_pages_are_read_ahead_of_their_use(file_on_disk: Path) -> None:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         assert not in_memory(file.fileno(), 50)
-        ds = FrameWindowDataset(path, axes="tyx", input_frames=2, predict_frames=1)
-        ahead = ReadAhead(ds, ds.schedule(batch_size=1, shuffle=True), 4)
+        ds = FrameWindowDataset(open_frames(path, axes="tyx"), input_frames=2, predict_frames=1)
+        ahead = ReadAhead(ds.batches(batch_size=1, shuffle=True), 4)
         ahead.follow(0)
-        windows = [int(ds.schedule(batch_size=1, shuffle=True).windows(0, n)[0]) for n in range(4)]
+        schedule = ds.batches(batch_size=1, shuffle=True).schedule
+        windows = [int(schedule.windows(0, n)[0]) for n in range(4)]
         for window in windows:
             wait_until(lambda row=window: in_memory(file.fileno(), row + 1))
 
@@ -229,7 +238,7 @@ def large(tmp_path: Path) -> FrameWindowDataset:
     """Frames of 3 MB, of which most disks read only a part for one request."""
     path = tmp_path / "large.npy"
     np.lib.format.open_memmap(path, "w+", np.uint8, (12, 1000, 3000)).flush()
-    return FrameWindowDataset(path, axes="tyx", input_frames=3, predict_frames=2)
+    return FrameWindowDataset(open_frames(path, axes="tyx"), input_frames=3, predict_frames=2)
 
 
 @pytest.mark.parametrize("readahead", [None, 0, 2**20])
@@ -239,7 +248,7 @@ def test_large_windows_are_asked_for_in_pieces(
     """Regression: Linux cuts a request to what it reads ahead, so most of a window was missing."""
     monkeypatch.setattr("framewin.stores.mapped_frames.readahead_bytes", lambda device: readahead)
     found = requests(monkeypatch)
-    assert ReadAhead(large, large.schedule(batch_size=1), 1).follow(2)
+    assert ReadAhead(large.batches(batch_size=1), 1).follow(2)
     assert found[0][0] == 128 + 2 * 3_000_000
     assert found[-1][1] == 128 + 7 * 3_000_000
     assert [end for _, end in found[:-1]] == [begin for begin, _ in found[1:]]
@@ -258,7 +267,7 @@ def test_a_file_is_opened_for_it_only_when_needed(
     other.batch([0])
     # The mapping has its own.
     assert times_open(frames) == 1
-    ReadAhead(other, other.schedule(batch_size=1), 2).follow(0)
+    ReadAhead(other.batches(batch_size=1), 2).follow(0)
     assert times_open(frames) == 2
     del other
     gc.collect()
@@ -271,7 +280,7 @@ def test_another_pass_asks_again(ds: FrameWindowDataset, monkeypatch: pytest.Mon
     Two batches that are made side by side are no reason to ask again.
     """
     rows = asked_rows(ds, monkeypatch)
-    ahead = ReadAhead(ds, ds.schedule(batch_size=1), 4)
+    ahead = ReadAhead(ds.batches(batch_size=1), 4)
     assert ahead.follow(0)
     first = list(rows)
     assert ahead.follow(1000)
@@ -288,8 +297,8 @@ def test_frames_in_memory_need_nothing(
     store = make_store({"a": range(9)}, converted={"compression": "zstd"})
     for cache, count in (("memory", 0), (store.with_name("frames.cache"), 4)):
         found = requests(monkeypatch)
-        ds = FrameWindowDataset(store, input_frames=2, predict_frames=1, cache=cache)
-        assert ReadAhead(ds, ds.schedule(batch_size=1), 4).follow(0)
+        ds = FrameWindowDataset(open_frames(store, cache=cache), input_frames=2, predict_frames=1)
+        assert ReadAhead(ds.batches(batch_size=1), 4).follow(0)
         assert len(found) == count
 
 
@@ -301,15 +310,14 @@ def test_a_system_that_refuses_ends_the_thread(
     def refuse(*_: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    schedule = ds.schedule(batch_size=1)
     monkeypatch.setattr(os, "posix_fadvise", refuse)
-    thread = start(ReadAhead(ds, schedule, 4), lambda: 0)
+    thread = start(ReadAhead(ds.batches(batch_size=1), 4), lambda: 0)
     thread.join(60)
     assert not thread.is_alive()
     moved = FrameWindowDataset(ds.path, input_frames=2, predict_frames=2)
     assert moved.mapped is not None
     ds.path.rename(ds.path.with_name("elsewhere.zarr"))
-    thread = start(ReadAhead(moved, schedule, 4), lambda: 0)
+    thread = start(ReadAhead(moved.batches(batch_size=1), 4), lambda: 0)
     thread.join(60)
     assert not thread.is_alive()
 

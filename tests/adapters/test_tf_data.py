@@ -163,7 +163,7 @@ def test_iterators_without_end_can_be_checkpointed(
 ) -> None:
     """Restored by another process, which begins to count anew, the epochs behind are right, too."""
     options = {"batch_size": 9, "shuffle": True, "seed": 2, "repeat": True, "start_epoch": 1}
-    steps = ds.schedule(batch_size=9, shuffle=True).num_batches
+    steps = ds.batches(batch_size=9, shuffle=True).schedule.num_batches
     for place in (1, steps, 2 * steps + 1):
         iterator = iter(ds.to_tf_dataset(**options))
         for _ in range(place):
@@ -171,7 +171,7 @@ def test_iterators_without_end_can_be_checkpointed(
         saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "checkpoint")
         other = iter(ds.to_tf_dataset(**options))
         tf.train.Checkpoint(iterator=other).restore(saved)
-        schedule = ds.schedule(batch_size=9, shuffle=True, seed=2)
+        schedule = ds.batches(batch_size=9, shuffle=True, seed=2).schedule
         for done in range(steps + place, 5 * steps):
             wanted = ds.batch(schedule.windows(*schedule.place(done)))
             assert equal(next(other), wanted)
@@ -195,17 +195,17 @@ def test_fit_takes_it(ds: FrameWindowDataset, tf: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
+@pytest.mark.parametrize("shard", [{}, {"num_shards": 2, "shard_index": 1}])
 def test_a_resumed_run_goes_on_where_it_stopped(
-    ds: FrameWindowDataset, shuffle: bool, shard: tuple[int, int]
+    ds: FrameWindowDataset, shuffle: bool, shard: dict
 ) -> None:
     """From every step of two epochs: the rest of the sequence, to the third epoch's end."""
-    options = {"batch_size": 7, "shuffle": shuffle, "seed": 4, "shard": shard}
-    schedule = ds.schedule(**options)
+    options = {"batch_size": 7, "shuffle": shuffle, "seed": 4, **shard}
+    schedule = ds.batches(**options).schedule
     steps = schedule.num_batches
     whole = [ds.batch(schedule.windows(*schedule.place(done))) for done in range(3 * steps)]
     for done in range(2 * steps):
-        resumed = ds.to_tf_dataset(**ds.state(done, **options)).repeat(3 - done // steps)
+        resumed = ds.to_tf_dataset(**ds.batches(**options).state(done)).repeat(3 - done // steps)
         got = list(resumed)
         assert len(got) == 3 * steps - done
         assert all(equal(batch, want) for batch, want in zip(got, whole[done:], strict=True))
@@ -224,11 +224,11 @@ def test_choices_reach_the_graph(
     for extra in ({"where": "mean > 60 or frame_number == 3"}, {"weights": "mean - 10"}):
         ds = FrameWindowDataset(store, **shape, **extra)
         for part in (ds, *ds.split(train=0.5, test=0.3, by="time").values()):
-            for drop, shard in ((False, (0, 1)), (True, (1, 2))):
+            for drop, shards in ((False, 1), (True, 2)):
                 options = {"batch_size": 2, "shuffle": True, "seed": 3}
-                options |= {"drop_remainder": drop, "shard": shard}
+                options |= {"drop_remainder": drop, "num_shards": shards, "shard_index": shards - 1}
                 batches = part.to_tf_dataset(**options)
-                schedule = part.schedule(**options)
+                schedule = part.batches(**options).schedule
                 assert b"PyFunc" not in batches._as_serialized_graph().numpy()
                 for epoch in range(2):
                     wanted = [schedule.windows(epoch, s) for s in range(schedule.num_batches)]
@@ -249,7 +249,7 @@ def test_fit_resumes_in_mid_epoch(ds: FrameWindowDataset) -> None:
     model = keras.Sequential([keras.Input((3, 4, 6, 1)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss=lambda truth, guess: keras.ops.mean(guess))
     batches = ds.to_tf_dataset(batch_size=4, shuffle=True, normalize="unit", start_step=5)
-    steps = ds.schedule(batch_size=4).num_batches
+    steps = ds.batches(batch_size=4).schedule.num_batches
     options = {"verbose": 0, "shuffle": False, "callbacks": [Count()]}
     model.fit(batches, steps_per_epoch=steps - 5, epochs=4, initial_epoch=3, **options)
     assert len(seen) == steps - 5
@@ -281,7 +281,10 @@ def test_scaling_is_alike_in_the_graph_and_in_numpy(
     [
         ({"batch_size": 4, "start_step": 8}, "start_step must be in [0, 8), the steps of an epoch"),
         ({"batch_size": 4, "dtype": "int8"}, "dtype must be None or one of float32, float16, bf"),
-        ({"batch_size": 4, "shard": (3, 3)}, "shard must be (index, count) with 0 <= index < cou"),
+        (
+            {"batch_size": 4, "num_shards": 3, "shard_index": 3},
+            "shard_index must be in [0, 3), the shards, got 3",
+        ),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"batch_size": 1, "prefetch": -1}, "prefetch must be >= 0, got -1"),
         ({"batch_size": 1, "start_epoch": -1}, "start_epoch must be >= 0, got -1"),

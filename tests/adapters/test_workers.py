@@ -45,7 +45,7 @@ def test_two_processes_share_every_step(tmp_path: Path, tf: ModuleType) -> None:
     shares = [np.load(tmp_path / f"worker-{index}.npz") for index in range(2)]
     convert(ROOT / "sample_data", tmp_path / "clips.zarr")
     ds = FrameWindowDataset(tmp_path / "clips.zarr", input_frames=5, predict_frames=5)
-    schedule = ds.schedule(batch_size=BATCH_SIZE, shuffle=True, seed=0)
+    schedule = ds.batches(batch_size=BATCH_SIZE, shuffle=True, seed=0).schedule
     steps = [schedule.windows(0, step) for step in range(STEPS)]
     for step, windows in enumerate(steps):
         together = np.concatenate([share["inputs"][step] for share in shares])

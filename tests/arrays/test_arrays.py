@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, SourceError, StoreError, convert
 from framewin.arrays.zarr_arrays import _codec_names
+from framewin.frames import open_frames
 from framewin.sources.arrays import inspect_clip
 from framewin.sources.info import ReadOptions
 from framewin.stores.array_store import open_array
@@ -33,7 +34,9 @@ DTYPES = ["uint8", "uint16", "int16", "float32", "float64"]
 
 def open_all(path: Path, container: str, **options: object) -> FrameWindowDataset:
     array = None if container == "npy" else "group/data"
-    return FrameWindowDataset(path, input_frames=1, predict_frames=1, array=array, **options)
+    return FrameWindowDataset(
+        open_frames(path, array=array), input_frames=1, predict_frames=1, **options
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -130,7 +133,7 @@ def test_dimension_names_give_the_axes(tmp_path: Path) -> None:
     dataset.to_netcdf(tmp_path / "rain.nc", engine="h5netcdf")
     dataset.to_zarr(tmp_path / "rain2.zarr", zarr_format=2, consolidated=False)
     for path in (tmp_path / "rain.nc", tmp_path / "rain2.zarr"):
-        ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="rain")
+        ds = FrameWindowDataset(open_frames(path, array="rain"), input_frames=1, predict_frames=1)
         assert np.array_equal(ds[3][0][0], data[:, :, 3].transpose(1, 2, 0))
         assert ds.nodata == -300
 
@@ -162,7 +165,9 @@ def test_a_chunk_that_was_never_written(tmp_path: Path) -> None:
         file.create_dataset("none", (T, H, W), "u1")
     for name, message in (("part", "chunk (3, 0, 0) of 'part' is"), ("none", "chunk 0 of 'none'")):
         with pytest.raises(StoreError, match=re.escape(message)):
-            FrameWindowDataset(tmp_path / "theirs.h5", input_frames=1, predict_frames=1, array=name)
+            FrameWindowDataset(
+                open_frames(tmp_path / "theirs.h5", array=name), input_frames=1, predict_frames=1
+            )
 
 
 @pytest.mark.parametrize("container", ["zarr 2", "zarr 3"])
@@ -310,7 +315,9 @@ def test_links_out_of_a_file_are_not_followed(tmp_path: Path) -> None:
         ("virtual", "'virtual' keeps its values in other files"),
     ):
         with pytest.raises(StoreError, match=message):
-            FrameWindowDataset(tmp_path / "theirs.h5", input_frames=1, predict_frames=1, array=name)
+            FrameWindowDataset(
+                open_frames(tmp_path / "theirs.h5", array=name), input_frames=1, predict_frames=1
+            )
 
 
 @pytest.mark.parametrize("engine", ["netcdf", "zarr 2", "zarr 3"])
@@ -335,16 +342,16 @@ def test_times_number_the_frames(
         dataset.to_netcdf(tmp_path / "rain.nc", engine="h5netcdf")
     else:
         dataset.to_zarr(tmp_path / "rain.nc", zarr_format=int(engine[-1]), consolidated=False)
-    ds = FrameWindowDataset(tmp_path / "rain.nc", input_frames=1, predict_frames=1, array="rain")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "rain.nc", array="rain"), input_frames=1, predict_frames=1
+    )
     assert (ds.clips.time_unit, ds.clips.step, len(ds)) == ("s", 300, 4)
     start = 1_577_836_800
     assert ds.clips.frame_numbers(np.arange(6)).tolist() == (start + 60 * minutes).tolist()
     counted = FrameWindowDataset(
-        tmp_path / "rain.nc",
+        open_frames(tmp_path / "rain.nc", array="rain", frame_numbers=range(6)),
         input_frames=1,
         predict_frames=1,
-        array="rain",
-        frame_numbers=range(6),
     )
     assert len(counted) == 5
 
@@ -368,7 +375,9 @@ def test_times_that_say_nothing(tmp_path: Path) -> None:
                 file["data"].dims[0].attach_scale(file["time"])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            ds = FrameWindowDataset(path, input_frames=1, predict_frames=1, array="data")
+            ds = FrameWindowDataset(
+                open_frames(path, array="data"), input_frames=1, predict_frames=1
+            )
         assert (ds.clips.time_unit, ds.clips.step) == (None, 1)
         assert [said in str(warning.message) for warning in caught] == [True] * bool(said)
 
@@ -400,7 +409,7 @@ def test_only_known_codecs_decode(
     message = f"{path}: '{array}' has the codec 'unknown', which framewin does not read; it reads"
     with pytest.raises(StoreError, match=re.escape(message)):
         FrameWindowDataset(
-            path, input_frames=1, predict_frames=1, array="group/data", clip_ids="ids"
+            open_frames(path, array="group/data", clip_ids="ids"), input_frames=1, predict_frames=1
         )
 
 
@@ -428,7 +437,10 @@ def test_columns_are_no_larger_than_the_frames(tmp_path: Path, container: str) -
     for option in ("clip_ids", "clip_starts", "frame_numbers"):
         with pytest.raises(StoreError, match=re.escape(message)):
             FrameWindowDataset(
-                path, input_frames=1, predict_frames=1, array="group/data", **{option: "ids"}
+                open_frames(path, array="group/data"),
+                input_frames=1,
+                predict_frames=1,
+                **{option: "ids"},
             )
 
 
@@ -441,7 +453,7 @@ def test_columns_are_of_the_same_file(tmp_path: Path) -> None:
         file["ids"] = h5py.ExternalLink(tmp_path / "other.h5", "ids")
     with pytest.raises(StoreError, match="holds no array 'ids'"):
         FrameWindowDataset(
-            path, input_frames=1, predict_frames=1, array="group/data", clip_ids="ids"
+            open_frames(path, array="group/data", clip_ids="ids"), input_frames=1, predict_frames=1
         )
 
 
@@ -481,7 +493,9 @@ def test_values_mean_what_xarray_reads(tmp_path: Path, meaning: str) -> None:
     convert(tmp_path / "rain.nc", tmp_path / "store.zarr", array="rain")
     convert(tmp_path / "store.zarr", tmp_path / "again.h5")
     expected = xarray.open_dataset(tmp_path / "rain.nc", engine="h5netcdf").rain.to_numpy()
-    place = FrameWindowDataset(tmp_path / "rain.nc", input_frames=1, predict_frames=1, array="rain")
+    place = FrameWindowDataset(
+        open_frames(tmp_path / "rain.nc", array="rain"), input_frames=1, predict_frames=1
+    )
     for found in (
         xarray.open_zarr(tmp_path / "store.zarr"),
         xarray.open_dataset(tmp_path / "again.h5", engine="h5netcdf"),
@@ -525,7 +539,9 @@ def test_floats_that_xarray_writes_for_zarr_3(tmp_path: Path) -> None:
         consolidated=False,
         encoding={"rain": {"_FillValue": np.float32(-300)}},
     )
-    ds = FrameWindowDataset(tmp_path / "rain.zarr", input_frames=1, predict_frames=1, array="rain")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "rain.zarr", array="rain"), input_frames=1, predict_frames=1
+    )
     assert ds.nodata == -300
 
 
@@ -564,7 +580,7 @@ def test_a_pattern_takes_each_array_as_a_clip(tmp_path: Path, suffix: str) -> No
     convert(path, tmp_path / "clips.zarr", array=pattern)
     names = tuple(f"data/demo_{n}/obs/image" for n in (2, 9, 10))
     for ds in (
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern),
+        FrameWindowDataset(open_frames(path, array=pattern), input_frames=1, predict_frames=1),
         FrameWindowDataset(tmp_path / "clips.zarr", input_frames=1, predict_frames=1),
     ):
         assert ds.clips.names == names
@@ -576,15 +592,17 @@ def test_a_pattern_takes_each_array_as_a_clip(tmp_path: Path, suffix: str) -> No
     with pytest.raises(
         StoreError, match=r"name the array .*; a pattern such as 'data/\*/obs/image'"
     ):
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, axes="tyxc")
+        FrameWindowDataset(open_frames(path, axes="tyxc"), input_frames=1, predict_frames=1)
     with pytest.raises(ValueError, match=r"'data/\*/obs/image' names several arrays, each a clip"):
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern, frame_numbers=[0])
+        FrameWindowDataset(
+            open_frames(path, array=pattern, frame_numbers=[0]), input_frames=1, predict_frames=1
+        )
     group = h5py.File(path, "a") if suffix == ".h5" else zarr.open_group(path, mode="a")
     group["data/demo_11/obs/image"] = values((2, H, W, C), "uint16")
     if suffix == ".h5":
         group.close()
     with pytest.raises(StoreError, match="'data/demo_11/obs/image' has frame_format 4x5x3 uint16"):
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, array=pattern)
+        FrameWindowDataset(open_frames(path, array=pattern), input_frames=1, predict_frames=1)
 
 
 @pytest.mark.parametrize("container", ["hdf5", "zarr 2"])
@@ -603,7 +621,9 @@ def test_arrays_are_newer_than_metadata_that_was_consolidated(tmp_path: Path) ->
     zarr.consolidate_metadata(tmp_path / "rec.zarr", zarr_format=2)
     array.resize((8, H, W))
     array[4:] = 7
-    ds = FrameWindowDataset(tmp_path / "rec.zarr", input_frames=1, predict_frames=1, array="movie")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "rec.zarr", array="movie"), input_frames=1, predict_frames=1
+    )
     assert ds.clips.num_frames == 8
     assert (ds[6][1] == 7).all()
 
@@ -623,7 +643,7 @@ def test_images_of_ome(tmp_path: Path, version: str) -> None:
     group["0"], group["1"] = data, data[..., ::2, ::2]
     for path, array in ((tmp_path / "cells.zarr", "0"), (tmp_path / "cells.zarr" / "0", None)):
         ds = FrameWindowDataset(
-            path, input_frames=1, predict_frames=1, array=array, frame_numbers=range(T)
+            open_frames(path, array=array, frame_numbers=range(T)), input_frames=1, predict_frames=1
         )
         assert np.array_equal(ds[3][0][0, ..., 0], data[3, 0, 0])
         out = tmp_path / f"{array}.zarr"
@@ -680,7 +700,7 @@ def test_claims_of_chunks_cost_nothing(tmp_path: Path) -> None:
     with pytest.raises(
         StoreError, match=r"chunk 100000000 \(a file of \d+ bytes cannot hold as many\)"
     ):
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, array="movie")
+        FrameWindowDataset(open_frames(path, array="movie"), input_frames=1, predict_frames=1)
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
 
@@ -786,7 +806,9 @@ def test_chunks_inflate_to_what_they_declare(tmp_path: Path, name: str, zarr_for
         compressors=numcodecs.get_codec({"id": kind}) if zarr_format == 2 else CODECS_3[name](),
         zarr_format=2 if zarr_format == 2 else 3,
     )
-    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "a.zarr", axes="tyx"), input_frames=1, predict_frames=1
+    )
     assert np.array_equal(ds[3][0][0, ..., 0], array[3])
     bomb = bytes(BOMBS[name])
     path = tmp_path / "a.zarr" / ("0.0.0" if zarr_format == 2 else "c/0/0/0")
@@ -794,7 +816,9 @@ def test_chunks_inflate_to_what_they_declare(tmp_path: Path, name: str, zarr_for
         index = np.array([0, len(bomb)], "<u8").tobytes()
         bomb += index + google_crc32c.value(index).to_bytes(4, "little")
     path.write_bytes(bomb)
-    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "a.zarr", axes="tyx"), input_frames=1, predict_frames=1
+    )
     with pytest.raises(
         StoreError, match=r"'a' has a chunk of \d+ bytes that inflates to more than"
     ):
@@ -809,7 +833,9 @@ def test_zstd_that_does_not_say_its_size(tmp_path: Path) -> None:
     )  # fmt: skip
     array[:] = 1
     (tmp_path / "a.zarr" / "0.0.0").write_bytes(zstd_blocks(1))
-    ds = FrameWindowDataset(tmp_path / "a.zarr", input_frames=1, predict_frames=1, axes="tyx")
+    ds = FrameWindowDataset(
+        open_frames(tmp_path / "a.zarr", axes="tyx"), input_frames=1, predict_frames=1
+    )
     assert not ds[0][0].any()
 
 

@@ -19,6 +19,7 @@ from framewin import FrameFormatError, FrameWindowDataset, SourceError, convert
 from framewin.arrays.frames import FrameArray
 from framewin.conversion import source as opening
 from framewin.conversion.against import compare
+from framewin.frames import open_frames
 from framewin.stores import open_store
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
 from tests.helpers.arrays import CONTAINERS, H, T, W, values
@@ -272,7 +273,9 @@ def test_satellite_archives(real_data: Path, tmp_path: Path, name: str, length: 
     """Zarr of format 2 with BZ2, int16 and float64, a ragged last chunk and no fill value."""
     source = real_data / "zarr_ocf_satellite" / f"{name}.zarr"
     expected = zarr.open_group(source, mode="r")["data"][:]
-    ds = FrameWindowDataset(source, input_frames=3, predict_frames=2, array="data", axes="tyxc")
+    ds = FrameWindowDataset(
+        open_frames(source, array="data", axes="tyxc"), input_frames=3, predict_frames=2
+    )
     assert len(ds) == length - 4
     assert np.array_equal(np.concatenate(ds[len(ds) - 1]), expected[-5:])
     convert(source, tmp_path / "clips.h5", array="data", frame_numbers="time")
@@ -526,7 +529,10 @@ def test_times_of_several_files_and_calendars(tmp_path: Path) -> None:
     assert (report.step, report.time_unit, report.notes) == (1, None, (note,))
     with pytest.warns(UserWarning, match=note):
         ds = FrameWindowDataset(
-            tmp_path / "n.h5", input_frames=1, predict_frames=1, array="rain", **options
+            open_frames(tmp_path / "n.h5", array="rain"),
+            input_frames=1,
+            predict_frames=1,
+            **options,
         )
     assert ds.clips.frame_numbers(np.arange(3)).tolist() == [57, 58, 60]
     report = convert(

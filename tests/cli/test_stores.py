@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import framewin as framewin_package
 from framewin import FrameWindowDataset, SourceError, __version__, convert
 from framewin.cli import app
+from framewin.frames import open_frames
 from tests.conftest import MakeClips, make_frame, write_frames
 from tests.helpers.command import FRAMEWIN, framewin, rows
 from tests.helpers.store_contract import flip
@@ -302,4 +303,6 @@ def test_missing_chunks_are_of_arrays_that_others_wrote(make_store: MakeClips) -
     assert done.returncode == 2
     assert f"{message} --allow-missing-chunks out" in done.stderr
     with pytest.raises(ValueError, match=re.escape(f"{message} allow_missing_chunks out")):
-        FrameWindowDataset(store, input_frames=1, predict_frames=1, allow_missing_chunks=True)
+        FrameWindowDataset(
+            open_frames(store, allow_missing_chunks=True), input_frames=1, predict_frames=1
+        )

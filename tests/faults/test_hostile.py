@@ -25,6 +25,7 @@ from framewin import (
     convert,
     verify,
 )
+from framewin.frames import open_frames
 from framewin.schema import FrameFormat
 from framewin.sources import KINDS
 from framewin.stores import open_damaged, open_store
@@ -86,7 +87,7 @@ def check_one(store: Path, expected: np.ndarray, what: str) -> None:
         damage = ["refused"]
     assert damage, f"{what}: not found by verify"
     try:
-        ds = FrameWindowDataset(store, input_frames=1, predict_frames=1, verify=True)
+        ds = FrameWindowDataset(open_frames(store, verify=True), input_frames=1, predict_frames=1)
         found = np.concatenate(ds.batch(range(len(ds))))
         ds.window(0)
     except (FramewinError, ValueError):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, StoreError, fetch
+from framewin.frames import open_frames
 from tests.conftest import MakeClips, import_or_skip
 
 CLIPS = {"a": range(9)}
@@ -131,10 +132,11 @@ def test_redirections_take_no_signature_along(
         other, seen = stack.enter_context(serving(tmp_path))
         url, asked = stack.enter_context(serving(tmp_path, elsewhere=other))
         options = {"allow_http": "true", "endpoint": url, "region": "us-east-1"}
-        ds = FrameWindowDataset(
-            f"{url}/clips.zarr" if scheme == "http" else "s3://bucket/clips.zarr",
-            input_frames=1, predict_frames=1, storage_options=options if scheme == "s3" else None,
-        )  # fmt: skip
+        if scheme == "http":
+            frames = open_frames(f"{url}/clips.zarr")
+        else:
+            frames = open_frames("s3://bucket/clips.zarr", storage_options=options)
+        ds = FrameWindowDataset(frames, input_frames=1, predict_frames=1)
         local = FrameWindowDataset(store, input_frames=1, predict_frames=1)
         for mine, theirs in zip(ds.batch(range(8)), local.batch(range(8)), strict=True):
             assert np.array_equal(mine, theirs)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from fractions import Fraction
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from framewin.forecast.figures import Look
 from framewin.forecast.report import lead_table, text_tables
 from framewin.forecast.runs import load_run
 from framewin.forecast.validation import examples_of
+from framewin.splitting import SplitPart
 from framewin.stores.durable import MARKER
 from tests.conftest import MakeClips, import_or_skip
 from tests.helpers.gifs import read_gif
@@ -51,8 +53,7 @@ def windows_of(run: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         load_run(run).store,
         input_frames=3,
         predict_frames=2,
-        split=part,
-        split_file=run / "split.json",
+        split=SplitPart(part, run / "split.json"),
     )
     inputs, targets = ds.batch(range(len(ds)))
     return inputs / 255, targets / 255
@@ -333,8 +334,7 @@ def test_floats_have_the_range_of_the_frames_trained_on(
         tmp_path / "rain.zarr",
         input_frames=3,
         predict_frames=2,
-        split="train",
-        split_file=folder / "split.json",
+        split=SplitPart("train", folder / "split.json"),
     )
     seen = np.concatenate([np.concatenate(train[n]) for n in range(len(train))])
     assert report.data_range.low == pytest.approx(np.nanmin(seen))
@@ -383,13 +383,13 @@ def test_longer_horizons_of_a_split_by_time(make_store: MakeClips, tmp_path: Pat
     assert ds.index.row_ranges().tolist() == [[begin, end] for _, begin, end in kept]
     again = pickle.loads(pickle.dumps(ds))
     assert len(again) == len(ds)
-    longer = {"input_frames": 3, "predict_frames": 5, "split": "test"}
+    longer = partial(FrameWindowDataset, store, input_frames=3, predict_frames=5)
     for span, message in (
         (None, "leaves 5 frames out between the parts, a window spans 8"),
-        (0, "split_span must be >= 1, got 0"),
+        (0, "span must be >= 1, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            FrameWindowDataset(store, **longer, split_file=folder / "split.json", split_span=span)
+            longer(split=SplitPart("test", folder / "split.json", span))
 
 
 def test_a_run_on_an_array_that_is_no_store(

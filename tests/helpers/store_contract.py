@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.arrays.frames import FrameArray
+from framewin.frames import open_frames
 from framewin.stores import open_store
 from framewin.stores import record as records
 from framewin.stores.zarr_store import RECORD
@@ -268,7 +269,9 @@ class StoreContract:
         store = make_store(CLIPS, suffix=self.suffix, converted=converted)
         frames = expected_frames((4, 6, 1), "uint8")
         for cache in (None, "memory", store.parent / "cache"):
-            ds = FrameWindowDataset(store, input_frames=1, predict_frames=1, cache=cache)
+            ds = FrameWindowDataset(
+                open_frames(store, cache=cache), input_frames=1, predict_frames=1
+            )
             assert (ds.mapped is None) == (cache is None and compression != "none")
             wanted = [frames[[row, row + 1]] for row in (0, 1, 3, 5)]
             batches = ds.to_tf_dataset(batch_size=3)

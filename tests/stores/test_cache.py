@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, StoreError, convert
+from framewin.frames import open_frames
 from framewin.stores import cache as caching
 from framewin.stores.chunked_frames import ChunkedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
@@ -21,7 +22,9 @@ COMPRESSED = {"compression": "zstd", "chunk_frames": 3}
 
 
 def open_cached(store: Path, cache: object = None, **options: object) -> FrameWindowDataset:
-    return FrameWindowDataset(store, input_frames=1, predict_frames=1, cache=cache, **options)
+    return FrameWindowDataset(
+        open_frames(store, cache=cache), input_frames=1, predict_frames=1, **options
+    )
 
 
 def test_memory_holds_the_clips_used(make_store: MakeClips) -> None:
@@ -230,7 +233,7 @@ def test_nan_as_no_data_in_what_is_decoded(tmp_path: Path) -> None:
     ds = open_cached(tmp_path / "data.npy", **options)
     assert ds.mapped is None
     _, targets, weights = ds.batch([1])
-    [(_, by_batches, from_batches)] = ds.to_batches(batch_size=3)
+    [(_, by_batches, from_batches)] = ds.batches(batch_size=3)
     [(_, by_tf, from_tf)] = ds.to_tf_dataset(batch_size=3).as_numpy_iterator()
     for found, weighed in ((targets, weights), (by_batches[1:2], from_batches[1:2]),
                            (by_tf[1:2], from_tf[1:2])):  # fmt: skip

@@ -20,6 +20,7 @@ from framewin import plan as fitting_plan
 from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.plan import draft_conversion, plan_conversion
 from framewin.errors import AppearedError, InUseError
+from framewin.frames import open_frames
 from framewin.sources.clips import Clip
 from framewin.stores import cache, durable, folder_lock
 from framewin.stores.chunk_io import StoredChunk
@@ -420,7 +421,7 @@ def test_systems_that_lack_calls_of_linux(
         monkeypatch.setattr(module, name, tmp_path / "none")
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     convert(source, dest, compression="gzip")
-    ds = FrameWindowDataset(dest, input_frames=1, predict_frames=1, cache="memory")
+    ds = FrameWindowDataset(open_frames(dest, cache="memory"), input_frames=1, predict_frames=1)
     assert len(ds) == 29
     assert np.array_equal(ds[3][0][0], make_frame(0, 3))
     assert fitting_plan(dest, input_frames=1, predict_frames=1, batch_size=2).read_ahead == 0

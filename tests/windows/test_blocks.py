@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset
+from framewin.frames import open_frames
 from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES
 from framewin.windows.blocks import BlockOrder, BlockShape, least_group_bytes, ring_start
 from framewin.windows.order import epoch_key
@@ -103,16 +104,16 @@ def test_every_adapter_reads_the_same_batches(make_store: MakeClips, tf: ModuleT
     store = make_store(CLIPS)
     for extra in ({}, {"where": "frame_number != 7 and frame_number != 44"}):
         ds = FrameWindowDataset(store, input_frames=2, predict_frames=1, **extra)
-        for shard in ((0, 1), (1, 2)):
-            options = {"batch_size": 3, "shuffle": "blocks", "seed": 2, "shard": shard}
-            schedule = ds.schedule(**options, shuffle_blocks=(4, 3))
+        for shard in ({}, {"num_shards": 2, "shard_index": 1}):
+            options = {"batch_size": 3, "shuffle": "blocks", "seed": 2, **shard}
+            schedule = ds.batches(**options, shuffle_blocks=(4, 3)).schedule
             steps = schedule.num_batches
             for done in (0, 2, steps + 1):
-                state = ds.state(done, **options, shuffle_blocks=(4, 3))
+                state = ds.batches(**options, shuffle_blocks=(4, 3)).state(done)
                 assert state["shuffle_blocks"] == (4, 3)
                 batches = ds.to_tf_dataset(**state)
                 assert b"PyFunc" not in batches._as_serialized_graph().numpy()
-                resumed = list(ds.to_batches(**state))
+                resumed = list(ds.batches(**state))
                 assert len(resumed) == steps - done % steps
                 for step, (numpy, graph) in enumerate(zip(resumed, batches, strict=True)):
                     windows = schedule.windows(*schedule.place(done + step))
@@ -197,15 +198,17 @@ def test_a_compressed_chunk_is_decoded_about_once_per_group(make_store: MakeClip
         shape=(16, 16, 1),
         converted={"compression": "zstd", "chunk_frames": 8},
     )
-    ds = FrameWindowDataset(store, input_frames=4, predict_frames=4, cache_bytes=24 * 8 * 256)
+    ds = FrameWindowDataset(
+        open_frames(store, cache_bytes=24 * 8 * 256), input_frames=4, predict_frames=4
+    )
     shape = BlockShape(30, 3)
     decoded: list[int] = []
-    read = ds._store.frames._read_chunk
-    ds._store.frames._read_chunk = lambda number: (decoded.append(number), read(number))[1]
-    for _ in ds.to_batches(batch_size=4, shuffle="blocks", shuffle_blocks=(30, 3)):
+    read = ds.source.stored._read_chunk
+    ds.source.stored._read_chunk = lambda number: (decoded.append(number), read(number))[1]
+    for _ in ds.batches(batch_size=4, shuffle="blocks", shuffle_blocks=(30, 3)):
         pass
     touched = 0
-    order = ds.schedule(batch_size=4, shuffle="blocks", shuffle_blocks=(30, 3)).order
+    order = ds.batches(batch_size=4, shuffle="blocks", shuffle_blocks=(30, 3)).schedule.order
     for group in cut_into_groups(order.windows(0, np.arange(len(ds))).tolist(), shape):
         rows = np.concatenate([part.ravel() for part in ds.index.frame_rows(np.array(group))])
         touched += len(np.unique(rows // 8))
@@ -213,7 +216,7 @@ def test_a_compressed_chunk_is_decoded_about_once_per_group(make_store: MakeClip
     assert touched / 2 < len(decoded) <= touched
     by_blocks = len(decoded)
     decoded.clear()
-    for _ in ds.to_batches(batch_size=4, shuffle=True):
+    for _ in ds.batches(batch_size=4, shuffle=True):
         pass
     assert len(decoded) > 3 * by_blocks
 
@@ -290,8 +293,11 @@ def test_the_usual_shape_is_that_of_the_store(
     store = make_store({"a": range(400)}, shape=(64, 64, 1), converted=converted)
     shapes = []
     for options in ({}, {"cache_bytes": 100_000}, {"cache": "memory"}, {"cache": tmp_path / "c"}):
-        ds = FrameWindowDataset(store, input_frames=5, predict_frames=5, **options)
-        order = ds.schedule(batch_size=2, shuffle="blocks", shard=(1, 2)).order
+        frames = open_frames(store, **options)
+        ds = FrameWindowDataset(frames, input_frames=5, predict_frames=5)
+        order = ds.batches(
+            batch_size=2, shuffle="blocks", num_shards=2, shard_index=1
+        ).schedule.order
         assert order.block_windows == ds.block_shape().block_windows
         shapes.append(ds.block_shape())
     given = {"rows_per_window": 400 / 391, "frame_bytes": 4096, "chunk_frames": 8 if packed else 1}
@@ -305,9 +311,9 @@ def test_shapes_that_are_taken(make_store: MakeClips, shape: object) -> None:
     """What `block_shape` returns, a tuple, and the list that JSON makes of one."""
     ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
     options = {"batch_size": 1, "shuffle": "blocks", "shuffle_blocks": shape}
-    assert ds.schedule(**options).shuffle_blocks == BlockShape(4, 3)
-    assert ds.state(2, **options)["shuffle_blocks"] == (4, 3)
-    assert ds.to_batches(**options).schedule.shuffle_blocks == BlockShape(4, 3)
+    assert ds.batches(**options).schedule.shuffle_blocks == BlockShape(4, 3)
+    assert ds.batches(**options).state(2)["shuffle_blocks"] == (4, 3)
+    assert ds.batches(**options).schedule.shuffle_blocks == BlockShape(4, 3)
 
 
 def test_the_usual_shape_counts_windows_left_out(make_store: MakeClips) -> None:

@@ -171,11 +171,11 @@ def test_conditions_on_names_read_no_pixels(store: Path, monkeypatch) -> None:
 def test_weights_choose_what_is_drawn(store: Path) -> None:
     """Drawn windows have weights above 0, and an unshuffled pass has them all."""
     ds = open_dataset(store, weights="1 * (clip == 'b')")
-    schedule = ds.schedule(batch_size=len(ds), shuffle=True)
+    schedule = ds.batches(batch_size=len(ds), shuffle=True).schedule
     drawn = np.concatenate([schedule.windows(epoch, 0) for epoch in range(5)])
     assert {ds.window(window).clip for window in drawn} == {"b"}
     assert len(set(schedule.windows(0, 0).tolist())) < len(ds)
-    plain = ds.schedule(batch_size=len(ds)).windows(0, 0)
+    plain = ds.batches(batch_size=len(ds)).schedule.windows(0, 0)
     assert plain.tolist() == list(range(len(ds)))
 
 
@@ -325,8 +325,8 @@ def test_every_option_at_once_is_plain_slicing(
         return
     ds = FrameWindowDataset(one_store, **shape, where=where)
     assert len(ds) == len(expected)
-    schedule = ds.schedule(batch_size=batch_size, shuffle=shuffle)
-    batches = ds.to_batches(batch_size=batch_size, shuffle=shuffle)
+    schedule = ds.batches(batch_size=batch_size, shuffle=shuffle).schedule
+    batches = ds.batches(batch_size=batch_size, shuffle=shuffle)
     for step, batch in enumerate(batches):
         wanted = [expected[window] for window in schedule.windows(0, step)]
         assert np.array_equal(np.concatenate(batch, axis=1), np.array(wanted))

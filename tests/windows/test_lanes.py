@@ -130,10 +130,10 @@ def test_lanes_check_what_they_are_given(options: dict, message: str) -> None:
 
 
 def test_batches_bring_the_mask(make_store: MakeClips) -> None:
-    """to_batches(lanes=True): the windows of the lanes, and the resets among the inputs."""
+    """batches(lanes=True): the windows of the lanes, and the resets among the inputs."""
     store = make_store({"a": range(12), "b": range(9)})
     ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
-    batches = ds.to_batches(batch_size=2, lanes=True, shuffle=True, epochs=2)
+    batches = ds.batches(batch_size=2, lanes=True, shuffle=True, epochs=2)
     lanes = LaneSchedule(ds.index, 2, shuffle=True)
     assert len(batches) == 2 * lanes.num_batches
     for number, (inputs, targets) in enumerate(pickle.loads(pickle.dumps(batches))):
@@ -151,10 +151,13 @@ def test_batches_bring_the_mask(make_store: MakeClips) -> None:
     [
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
         ({"batch_size": 9}, "batch_size 9 is above the number of windows whose inputs follow one"),
-        ({"batch_size": 4, "shard": (0, 2)}, "batch_size 4 x 2 shards is above the number of win"),
         (
-            {"batch_size": 1, "shard": (2, 2)},
-            "shard must be (index, count) with 0 <= index < count",
+            {"batch_size": 4, "num_shards": 2},
+            "batch_size 4 x 2 shards is above the number of win",
+        ),
+        (
+            {"batch_size": 1, "num_shards": 2, "shard_index": 2},
+            "shard_index must be in [0, 2), the shards, got 2",
         ),
     ],
 )
@@ -163,13 +166,13 @@ def test_bad_lanes(make_store: MakeClips, options: dict, message: str) -> None:
     store = make_store({"a": range(12)})
     ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
     with pytest.raises(ValueError, match=re.escape(message)):
-        ds.to_batches(lanes=True, **options)
+        ds.batches(lanes=True, **options)
     sparse = FrameWindowDataset(store, input_frames=2, predict_frames=1, window_stride=3)
     with pytest.raises(ValueError, match="lanes need a window every 2 frames"):
-        sparse.to_batches(lanes=True, batch_size=1)
+        sparse.batches(lanes=True, batch_size=1)
     weighed = FrameWindowDataset(store, input_frames=2, predict_frames=1, weights="mean")
     with pytest.raises(ValueError, match="lanes follow the clips, so windows with weights= cannot"):
-        weighed.to_batches(lanes=True, batch_size=1)
+        weighed.batches(lanes=True, batch_size=1)
 
 
 def parts(batch: tuple) -> list[np.ndarray]:
@@ -195,10 +198,10 @@ def test_every_adapter_gives_the_same_lanes(
     store = make_store({"a": [*range(12), *range(20, 31)], "b": range(9)})
     ds = FrameWindowDataset(store, input_frames=2, predict_frames=1)
     options = {"batch_size": 2, "lanes": True, "shuffle": shuffle, "input_name": input_name}
-    numpy = ds.to_batches(**options, epochs=2)
+    numpy = ds.batches(**options, epochs=2)
     steps = numpy.steps_per_epoch
     epochs = list(numpy)[:steps], list(numpy)[steps:]
-    state = ds.state(steps + 2, batch_size=2, lanes=True, shuffle=shuffle)
+    state = ds.batches(batch_size=2, lanes=True, shuffle=shuffle).state(steps + 2)
     import_or_skip("tensorflow")
     batches = ds.to_tf_dataset(**options)
     assert b"PyFunc" not in batches._as_serialized_graph().numpy()
@@ -216,7 +219,7 @@ def test_torch_gives_the_same_lanes(make_store: MakeClips) -> None:
     import_or_skip("torch")
     ds = FrameWindowDataset(make_store({"a": range(30)}), input_frames=2, predict_frames=1)
     options = {"batch_size": 2, "lanes": True, "shuffle": True}
-    assert same(ds.to_torch_loader(**options), ds.to_batches(**options))
+    assert same(ds.to_torch_loader(**options), ds.batches(**options))
 
 
 def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
@@ -226,9 +229,9 @@ def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
         input_frames=2,
         predict_frames=1,
     )
-    whole = ds.to_batches(batch_size=6, lanes=True, shuffle=True)
+    whole = ds.batches(batch_size=6, lanes=True, shuffle=True)
     shards = [
-        ds.to_batches(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
+        ds.batches(batch_size=2, lanes=True, shuffle=True, num_shards=3, shard_index=index)
         for index in range(3)
     ]
     for step, wanted in zip(zip(*shards, strict=True), whole, strict=True):
@@ -236,7 +239,9 @@ def test_shards_of_lanes_are_their_union(make_store: MakeClips) -> None:
         assert all(map(np.array_equal, map(np.concatenate, columns), parts(wanted)))
     import_or_skip("tensorflow")
     for index, shard in enumerate(shards):
-        batches = ds.to_tf_dataset(batch_size=2, lanes=True, shuffle=True, shard=(index, 3))
+        batches = ds.to_tf_dataset(
+            batch_size=2, lanes=True, shuffle=True, num_shards=3, shard_index=index
+        )
         assert same(batches.as_numpy_iterator(), shard)
 
 

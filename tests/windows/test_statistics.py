@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.conversion import statistics
+from framewin.frames import open_frames
 from framewin.schema import STATISTICS
 from framewin.stores import open_store
 from framewin.stores.zarr_store import RECORD
@@ -161,7 +162,7 @@ def test_where_reads_no_pixels(
         CLIPS, suffix=suffix, converted={"compression": "gzip", "nodata": 9, "statistics": True}
     )
     by_frames = FrameWindowDataset(store, **SHAPE)
-    by_frames._store.statistics = lambda: None
+    by_frames.source._store.statistics = lambda: None
     wanted = (by_frames.table["mean"] > 60) & (by_frames.table["motion"] > 6)
 
     def blocks(*_: object) -> None:
@@ -174,7 +175,9 @@ def test_where_reads_no_pixels(
     )
     assert 0 < len(ds) == wanted.sum()
     with pytest.raises(AssertionError, match="frames were read"):
-        FrameWindowDataset(store, where="mean > 60 and motion > 6", nodata=3, **options)
+        FrameWindowDataset(
+            open_frames(store, nodata=3), where="mean > 60 and motion > 6", **options
+        )
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
