@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from framewin import FrameWindowDataset, convert, keep_freed_memory
+from framewin import FrameWindowDataset, convert, keep_freed_memory, open_frames
 from framewin.bench.measure import pull, spread, take_turns, timed
 from framewin.bench.scene import Scene
 from framewin.bench.ways import WAYS
@@ -120,7 +120,9 @@ def report_layouts(frames: Path, folder: Path, rounds: int) -> None:
     ways: dict[Any, Iterator[Any]] = {"preloaded": WAYS["preloaded"].make(scene)}
     for pair, store in stores.items():
         for cache, cache_bytes in ((None, 0), ("memory", 0)):
-            dataset = FrameWindowDataset(store, **options, cache=cache, cache_bytes=cache_bytes)
+            dataset = FrameWindowDataset(
+                open_frames(store, cache=cache, cache_bytes=cache_bytes), **options
+            )
             batches = dataset.to_tf_dataset(batch_size=BATCH_SIZE, shuffle=True)
             ways[pair, cache] = iter(batches.repeat())
     seconds = take_turns({name: pull(way, turn) for name, way in ways.items()}, rounds)

@@ -49,7 +49,7 @@ TESTS = {
     "conversion/pixels": "conversion/test_pixels",
     "metrics": "test_metrics",
     "scaling": "test_scaling windows/test_statistics",
-    "adapters/batches": "adapters/test_batches test_augment windows/test_lanes",
+    "batches": "adapters/test_batches test_augment windows/test_lanes",
 }
 TIMEOUT_SECONDS = 200
 # A failure is a failure, however long its example; TensorFlow takes longer to start than most

@@ -38,7 +38,7 @@ def main() -> None:
         convert(Path(__file__).parent.parent / "sample_data", store)
         ds = FrameWindowDataset(store, input_frames=5, predict_frames=5)
         train = ds.split(train=0.8, validation=0.2)["train"]
-        batches = train.to_batches(batch_size=4, shuffle=True, normalize="unit", epochs=1)
+        batches = train.batches(batch_size=4, shuffle=True, normalize="unit", epochs=1)
         weights = jnp.full((5, 5), 0.2)
         for number in range(STEPS):
             weights, loss = step(weights, *batches[number])

@@ -3,7 +3,7 @@
     scripts/train_workers.py [FOLDER]
 
 starts itself twice, with TF_CONFIG as it would be on two machines. Each process maps the store and
-takes its share of every step by `shard=`; all together train on the windows that one process would.
+takes its share of every step by `num_shards=` and `shard_index=`; all together train on the windows that one process would.
 With FOLDER, each leaves there what it trained on and its weights.
 """
 
@@ -44,7 +44,8 @@ def train(store: Path, folder: Path | None) -> None:
         "shuffle": True,
         "seed": 0,
         "drop_remainder": True,
-        "shard": (index, count),
+        "num_shards": count,
+        "shard_index": index,
     }
     keras.utils.set_random_seed(0)
     with strategy.scope():

@@ -10,6 +10,7 @@ import shutil
 import threading
 import tracemalloc
 from pathlib import Path
+from types import ModuleType
 
 import h5py
 import numpy as np
@@ -336,3 +337,20 @@ def test_nothing_is_ignored(
         path = make_store({"a": range(12), "b": range(12)})
     with pytest.raises(ValueError, match=re.escape(message)):
         open_windows(path, input_frames=2, predict_frames=1, **options)
+
+
+def test_windows_of_inputs_alone(make_store: MakeClips, tf: ModuleType) -> None:
+    """predict_frames=0: windows reach to a clip's last frame, and targets hold none."""
+    ds = open_dataset(make_store(CLIPS), predict_frames=0)
+    assert ds.windows_per_clip() == {"a": 5, "b": 4, "c": 3}
+    wanted = [
+        np.stack([make_frame(clip, n) for n in (number, number + 1)])
+        for clip, numbers in enumerate(CLIPS.values())
+        for number in numbers[:-1]
+    ]
+    for found in (ds.batches(batch_size=5), ds.to_tf_dataset(batch_size=5)):
+        inputs, targets = zip(*found, strict=True)
+        assert np.array_equal(np.concatenate(inputs), wanted)
+        assert {tuple(each.shape[1:]) for each in targets} == {(0, *wanted[0].shape[1:])}
+    with pytest.raises(ValueError, match="lead_gap is for windows with predict_frames, got 2"):
+        open_dataset(ds.path, predict_frames=0, lead_gap=2)

@@ -19,6 +19,7 @@ from framewin.frames import open_frames
 from framewin.windows import order
 from framewin.windows.blocks import BlockOrder, BlockShape
 from tests.conftest import MakeClips
+from tests.helpers.windows import open_windows
 
 FRAMEWIN = Path(sys.executable).parent / "framewin"
 PAGE = 4096
@@ -81,7 +82,7 @@ def test_pages_are_counted(make_store: MakeClips, shape: tuple[int, int, int]) -
     """As many as are in memory once every window was touched, and no other."""
     store = make_store({"a": range(90), "b": range(60)}, shape=shape, dtype="uint8")
     options = {"input_frames": 2, "predict_frames": 1, "window_stride": 20}
-    ds = FrameWindowDataset(store, **options)
+    ds = open_windows(store, **options)
     rows = np.unique(np.concatenate(ds.index.frame_rows(np.arange(len(ds))), axis=1))
     frame_bytes = int(np.prod(shape))
     frames = store / "frames" / "c" / "0" / "0" / "0" / "0"

@@ -150,7 +150,7 @@ firsts = []
 for replicas in strategy.experimental_distribute_dataset(batches):
     parts = strategy.experimental_local_results(replicas[0])
     firsts.append(np.concatenate([part.numpy()[:, 0] for part in parts]))
-schedule = ds.schedule(batch_size=4, shuffle=True, seed=3)
+schedule = ds.batches(batch_size=4, shuffle=True, seed=3).schedule
 for step, found in enumerate(firsts):
     wanted = ds.batch(schedule.windows(0, step))[0][:, 0] / np.float32(255)
     assert np.array_equal(found, wanted), step
@@ -179,7 +179,7 @@ import keras
 from framewin import FrameWindowDataset
 ds = FrameWindowDataset(sys.argv[1], input_frames=3, predict_frames=2)
 options = {"batch_size": 4, "shuffle": True, "seed": 3, "drop_remainder": True}
-schedule = ds.schedule(**options)
+schedule = ds.batches(**options).schedule
 seen = []
 
 class Seen(keras.Sequential):

@@ -384,12 +384,12 @@ def test_memory_is_flat_over_twenty_epochs(make_store: MakeClips) -> None:
 HUNDRED_MILLION = """
 import sys, tracemalloc
 import tensorflow as tf
-from framewin import FrameWindowDataset
+from framewin import FrameWindowDataset, open_frames
 from framewin.bench.fresh import peak_rss_bytes
 
 list(tf.data.Dataset.range(2).shuffle(2).batch(1))
 tracemalloc.start()
-ds = FrameWindowDataset(sys.argv[1], axes="tyx", input_frames=3, predict_frames=2)
+ds = FrameWindowDataset(open_frames(sys.argv[1], axes="tyx"), input_frames=3, predict_frames=2)
 assert len(ds) == 10**8
 before = peak_rss_bytes()
 for shuffle in (True, "blocks"):

@@ -28,6 +28,7 @@ from framewin.sources.info import ReadOptions
 from framewin.stores.array_store import open_array
 from tests.conftest import import_or_skip
 from tests.helpers.arrays import CONTAINERS, C, H, T, W, hdf5, npy, values, zarr_2
+from tests.helpers.windows import open_windows
 
 DTYPES = ["uint8", "uint16", "int16", "float32", "float64"]
 
@@ -186,7 +187,7 @@ def test_a_chunk_that_is_cut_short(tmp_path: Path, container: str, rest: int) ->
 def wrong(tmp_path: Path, make: Callable[[Path], Path], message: str, **options: object) -> None:
     path = make(tmp_path)
     with pytest.raises((StoreError, ValueError), match=message) as caught:
-        FrameWindowDataset(path, input_frames=1, predict_frames=1, **options)
+        open_windows(path, input_frames=1, predict_frames=1, **options)
     assert "\n" not in str(caught.value)
 
 

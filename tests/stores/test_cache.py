@@ -122,8 +122,9 @@ def test_damage_is_not_cached(make_store: MakeClips, tmp_path: Path) -> None:
 
 FILL = """
 import sys, numpy, framewin
-from framewin import FrameWindowDataset
-ds = FrameWindowDataset(sys.argv[1], input_frames=1, predict_frames=1, cache=sys.argv[2])
+from framewin import FrameWindowDataset, open_frames
+frames = open_frames(sys.argv[1], cache=sys.argv[2])
+ds = FrameWindowDataset(frames, input_frames=1, predict_frames=1)
 print(int(ds.frames.astype(numpy.int64).sum()))
 """
 

@@ -365,9 +365,8 @@ def test_the_usual_shape_counts_windows_left_out(make_store: MakeClips) -> None:
 def test_bad_options(make_store: MakeClips, options: dict, message: str) -> None:
     """The message says what was given and what to give."""
     ds = FrameWindowDataset(make_store({"a": range(9)}), input_frames=2, predict_frames=1)
-    for method in (ds.schedule, ds.to_batches):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            method(batch_size=1, **options)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ds.batches(batch_size=1, **options)
 
 
 def test_weights_are_not_drawn_by_blocks() -> None:

@@ -131,7 +131,7 @@ def test_row_ranges(starts: list[int], lengths: list[int], ranges: list[list[int
     ("change", "error", "message"),
     [
         ({"input_frames": 0}, ValueError, "input_frames must be >= 1, got 0"),
-        ({"predict_frames": 0}, ValueError, "predict_frames must be >= 1, got 0"),
+        ({"predict_frames": -1}, ValueError, "predict_frames must be >= 0, got -1"),
         ({"frame_step": 0}, ValueError, "frame_step must be >= 1, got 0"),
         ({"window_stride": -1}, ValueError, "window_stride must be >= 1, got -1"),
         ({"lead_gap": -1}, ValueError, "lead_gap must be >= 0, got -1"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
 from framewin.conversion import statistics
-from framewin.frames import open_frames
+from framewin.frames import Frames, open_frames
 from framewin.schema import STATISTICS
 from framewin.stores import open_store
 from framewin.stores.zarr_store import RECORD
@@ -168,15 +168,18 @@ def test_where_reads_no_pixels(
     def blocks(*_: object) -> None:
         raise AssertionError("frames were read")
 
-    monkeypatch.setattr(FrameWindowDataset, "blocks", blocks)
-    options = {**SHAPE, "cache": cache}
+    monkeypatch.setattr(Frames, "blocks", blocks)
+    options = SHAPE
     ds = FrameWindowDataset(
-        store, where="mean > 60 and motion > 6", weights="mean + nodata", **options
+        open_frames(store, cache=cache),
+        where="mean > 60 and motion > 6",
+        weights="mean + nodata",
+        **options,
     )
     assert 0 < len(ds) == wanted.sum()
     with pytest.raises(AssertionError, match="frames were read"):
         FrameWindowDataset(
-            open_frames(store, nodata=3), where="mean > 60 and motion > 6", **options
+            open_frames(store, nodata=3, cache=cache), where="mean > 60 and motion > 6", **options
         )
 
 
