@@ -3,7 +3,8 @@
     scripts/train_workers.py [FOLDER]
 
 starts itself twice, with TF_CONFIG as it would be on two machines. Each process maps the store and
-takes its share of every step by `num_shards=` and `shard_index=`; all together train on the windows that one process would.
+takes its share of every step by `num_shards=` and `shard_index=`; all together train on the windows
+that one process would.
 With FOLDER, each leaves there what it trained on and its weights.
 """
 
