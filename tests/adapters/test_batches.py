@@ -223,7 +223,7 @@ def test_keras_gives_the_same(ds: FrameWindowDataset, options: dict) -> None:
         with pytest.raises(IndexError, match=message):
             batches[len(batches)]
         batches.on_epoch_end()
-    with pytest.raises(ValueError, match="start_step needs to_tf_dataset or to_batches"):
+    with pytest.raises(ValueError, match="start_step needs to_tf or the batches themselves"):
         ds.to_keras_dataset(batch_size=2, start_step=1)
 
 
@@ -353,7 +353,7 @@ def _broken(window: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def test_grain_takes_both(ds: FrameWindowDataset) -> None:
-    """A dataset is a random-access source of windows, to_batches() one of batches."""
+    """A dataset is a random-access source of windows, batches() one of batches."""
     grain = import_or_skip("grain")
     windows = grain.MapDataset.source(ds)
     assert len(windows) == len(ds)
