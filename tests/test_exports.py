@@ -10,6 +10,7 @@ import framewin
 
 PUBLIC = {
     "Augment",
+    "Batches",
     "ConvertReport",
     "ConvertSettings",
     "Damaged",
@@ -18,6 +19,7 @@ PUBLIC = {
     "FormatVersionError",
     "FrameFormatError",
     "FrameWindowDataset",
+    "Frames",
     "FramewinError",
     "MissingDependencyError",
     "PredictReport",
@@ -25,6 +27,8 @@ PUBLIC = {
     "ReadPlan",
     "Scaling",
     "SourceError",
+    "SplitPart",
+    "SplitParts",
     "SplitReport",
     "StoreError",
     "TrainingError",
@@ -34,6 +38,7 @@ PUBLIC = {
     "evaluate",
     "fetch",
     "keep_freed_memory",
+    "open_frames",
     "plan",
     "predict",
     "split_report",

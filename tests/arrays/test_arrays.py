@@ -35,9 +35,7 @@ DTYPES = ["uint8", "uint16", "int16", "float32", "float64"]
 
 def open_all(path: Path, container: str, **options: object) -> FrameWindowDataset:
     array = None if container == "npy" else "group/data"
-    return FrameWindowDataset(
-        open_frames(path, array=array), input_frames=1, predict_frames=1, **options
-    )
+    return open_windows(path, array=array, input_frames=1, predict_frames=1, **options)
 
 
 @settings(max_examples=80, deadline=None)
@@ -437,11 +435,8 @@ def test_columns_are_no_larger_than_the_frames(tmp_path: Path, container: str) -
     message = f"{path}: 'ids' has shape (1125899906842624,), expected (9,)"
     for option in ("clip_ids", "clip_starts", "frame_numbers"):
         with pytest.raises(StoreError, match=re.escape(message)):
-            FrameWindowDataset(
-                open_frames(path, array="group/data"),
-                input_frames=1,
-                predict_frames=1,
-                **{option: "ids"},
+            open_windows(
+                path, array="group/data", input_frames=1, predict_frames=1, **{option: "ids"}
             )
 
 

@@ -24,6 +24,7 @@ from framewin.stores import open_store
 from tests.conftest import MakeClips, import_or_skip, make_frame, write_frames
 from tests.helpers.arrays import CONTAINERS, H, T, W, values
 from tests.helpers.store_contract import COMPRESSIONS, flip
+from tests.helpers.windows import open_windows
 
 CLIPS = {"a": [1, 2, 3, 7], "b/c": [0, 5]}
 
@@ -528,11 +529,8 @@ def test_times_of_several_files_and_calendars(tmp_path: Path) -> None:
     report = convert(tmp_path / "n.h5", tmp_path.parent / "days.zarr", **options)
     assert (report.step, report.time_unit, report.notes) == (1, None, (note,))
     with pytest.warns(UserWarning, match=note):
-        ds = FrameWindowDataset(
-            open_frames(tmp_path / "n.h5", array="rain"),
-            input_frames=1,
-            predict_frames=1,
-            **options,
+        ds = open_windows(
+            tmp_path / "n.h5", array="rain", input_frames=1, predict_frames=1, **options
         )
     assert ds.clips.frame_numbers(np.arange(3)).tolist() == [57, 58, 60]
     report = convert(
