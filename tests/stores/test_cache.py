@@ -11,20 +11,18 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, StoreError, convert
-from framewin.frames import open_frames
 from framewin.stores import cache as caching
 from framewin.stores.chunked_frames import ChunkedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
 from tests.helpers.store_contract import flip
+from tests.helpers.windows import open_windows
 
 CLIPS = {"a": range(20), "b": range(20)}
 COMPRESSED = {"compression": "zstd", "chunk_frames": 3}
 
 
-def open_cached(store: Path, cache: object = None, **options: object) -> FrameWindowDataset:
-    return FrameWindowDataset(
-        open_frames(store, cache=cache), input_frames=1, predict_frames=1, **options
-    )
+def open_cached(store: Path, cache: object, **options: object) -> FrameWindowDataset:
+    return open_windows(store, cache=cache, **{"input_frames": 2, "predict_frames": 1, **options})
 
 
 def test_memory_holds_the_clips_used(make_store: MakeClips) -> None:
