@@ -21,8 +21,8 @@ CLIPS = {"a": range(20), "b": range(20)}
 COMPRESSED = {"compression": "zstd", "chunk_frames": 3}
 
 
-def open_cached(store: Path, cache: object, **options: object) -> FrameWindowDataset:
-    return open_windows(store, cache=cache, **{"input_frames": 2, "predict_frames": 1, **options})
+def open_cached(store: Path, cache: object = None, **options: object) -> FrameWindowDataset:
+    return open_windows(store, cache=cache, **{"input_frames": 1, "predict_frames": 1, **options})
 
 
 def test_memory_holds_the_clips_used(make_store: MakeClips) -> None:
