@@ -94,7 +94,6 @@ def make_sparse(path: Path, frame_format: FrameFormat, frames: int) -> None:
             writer.write_metadata()
             writer.finish()
         finally:
-            writer.files.close()
             writer.close()
 
 

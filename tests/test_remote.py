@@ -53,7 +53,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Pat
         write_frames(folder / "frames" / clip, {f"{n}.png": f for n, f in enumerate(noise)})
 
     def make(suffix: str, compression: str) -> Path:
-        path = folder / f"{compression}-{zarr_store.SHARD_BYTES}{suffix}"
+        path = folder / f"{compression}-{layout.SHARD_BYTES}{suffix}"
         if not path.exists():
             convert(folder / "frames", path, compression=compression, chunk_frames=CHUNK_FRAMES)
         return path
@@ -67,7 +67,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("framewin.remote.TAIL_BYTES", 1024)
     frame_bytes = SHAPE[0] * SHAPE[1]
     size = SHARD_CHUNKS * CHUNK_FRAMES * frame_bytes
-    monkeypatch.setattr("framewin.stores.zarr_store.SHARD_BYTES", size)
+    monkeypatch.setattr("framewin.stores.layout.SHARD_BYTES", size)
 
 
 def opened(path: object, **options: object) -> FrameWindowDataset:

@@ -7,7 +7,6 @@ that `framewin --help` is quick.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Any
 
@@ -71,9 +70,6 @@ def main() -> None:
         app()
     except FramewinError as exc:
         say(f"framewin: {exc}")
-        # The thread of a block that never ends would be waited for.
-        if type(exc).__name__ == "StalledError":
-            os._exit(1)
         sys.exit(1)
     # What the system refuses where no command expects it.
     except OSError as exc:

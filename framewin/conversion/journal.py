@@ -1,11 +1,11 @@
-"""Which blocks of a conversion are on disk, so that an interrupted one can go on.
+"""Which parts of a store are on disk, so that an interrupted conversion can be resumed.
 
-A line for each block, written only after the block's data is on disk:
+A line for each part, written only after the part's data is on disk:
 
-    {"block": 3, "files": "9f...", "chunks": [[crc32c, bytes], ...]} 1a2b3c4d
+    {"part": 3, "files": "9f...", "crc32c": [...], "nbytes": [...]} 1a2b3c4d
 
 The number at its end is the line's own checksum, so a line that was cut is seen. Of two lines for
-one block the later one counts.
+one part the later one counts.
 """
 
 from __future__ import annotations
@@ -13,31 +13,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
 
 from framewin.stores import durable
-from framewin.stores.chunk_io import StoredChunk
 from framewin.stores.durable import DataFile
+from framewin.stores.writer import Part
 
 SYNC_BYTES = 2**24
 
 
-@dataclass(frozen=True, slots=True)
-class JournalledBlock:
-    """A block that was on disk."""
-
-    number: int
-    files: str
-    """Fingerprint of the source files that its frames come from."""
-    chunks: list[StoredChunk]
-    """Without their data."""
-
-
 class Journal:
-    """Appends blocks in groups: the data is put on disk first, then the lines."""
+    """Appends parts in groups: the data is put on disk first, then the lines."""
 
     def __init__(self, path: Path, sync_data: Callable[[], None]) -> None:
         """Open a journal at the end of its last whole line.
@@ -46,8 +34,8 @@ class Journal:
             path: The file; made if it is not there.
             sync_data: Waits until all data written so far is on disk.
         """
-        self.blocks, self._end = read_journal(path)
-        """What was in it."""
+        self.parts, self._end = read_journal(path)
+        """Number of a part -> the part, and the fingerprint of its source files."""
         self._file = DataFile(path, self._end)
         durable.sync(path.parent)
         self._sync_data = sync_data
@@ -57,10 +45,10 @@ class Journal:
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="framewin-journal")
         self._running: list[Future[None]] = []
 
-    def add(self, block: JournalledBlock, num_bytes: int) -> None:
-        """Record a block, of which so many bytes were written; it counts once it is synced."""
-        self._lines.append(_line(block))
-        self._unsynced_bytes += num_bytes
+    def add(self, part: Part, files: str) -> None:
+        """Record a part; it counts once it is synced."""
+        self._lines.append(_line(part, files))
+        self._unsynced_bytes += sum(part.nbytes)
         if self._unsynced_bytes >= SYNC_BYTES:
             self._submit()
 
@@ -72,7 +60,7 @@ class Journal:
 
     @property
     def synced(self) -> bool:
-        """Whether any block is on disk."""
+        """Whether any part is on disk."""
         return self._end > 0
 
     def close(self) -> None:
@@ -101,30 +89,31 @@ class Journal:
         self._end += len(lines)
 
 
-def read_journal(path: Path) -> tuple[dict[int, JournalledBlock], int]:
-    """The blocks of a journal by number, and the length of its whole lines in bytes."""
-    blocks: dict[int, JournalledBlock] = {}
+def read_journal(path: Path) -> tuple[dict[int, tuple[Part, str]], int]:
+    """The parts of a journal by number, and the length of its whole lines in bytes."""
+    parts: dict[int, tuple[Part, str]] = {}
     end = 0
     data = path.read_bytes() if path.exists() else b""
     for line in data.splitlines(keepends=True):
-        block = _parsed(line)
-        if block is None:
+        found = _parsed(line)
+        if found is None:
             break
-        blocks[block.number] = block
+        parts[found[0].number] = found
         end += len(line)
-    return blocks, end
+    return parts, end
 
 
-def _line(block: JournalledBlock) -> bytes:
-    chunks = [[chunk.number, chunk.crc32c, chunk.nbytes] for chunk in block.chunks]
-    text = json.dumps({"block": block.number, "files": block.files, "chunks": chunks}).encode()
+def _line(part: Part, files: str) -> bytes:
+    record = {
+        "part": part.number, "files": files, "crc32c": part.crc32c, "nbytes": part.nbytes
+    }  # fmt: skip
+    text = json.dumps(record).encode()
     return b"%s %08x\n" % (text, google_crc32c.value(text))
 
 
-def _parsed(line: bytes) -> JournalledBlock | None:
+def _parsed(line: bytes) -> tuple[Part, str] | None:
     text, _, checksum = line.rpartition(b" ")
     if checksum != b"%08x\n" % google_crc32c.value(text):
         return None
     record = json.loads(text)
-    chunks = [StoredChunk(number, crc32c, nbytes) for number, crc32c, nbytes in record["chunks"]]
-    return JournalledBlock(record["block"], record["files"], chunks)
+    return Part(record["part"], record["crc32c"], record["nbytes"]), record["files"]

@@ -16,8 +16,11 @@ from framewin.schema import FORMAT_VERSION
 from framewin.sources.damage import Damaged
 from framewin.stores import durable
 
+JOURNAL_VERSION = 2
+
 _WHAT = {
     "format_version": "written by another version of framewin",
+    "journal_version": "written by another version of framewin",
     "source": "of another source",
     "settings": "with other options",
     "target": "to another kind of store",
@@ -39,6 +42,7 @@ def plan_record(plan: ConversionPlan) -> dict[str, Any]:
         digest.update("\0".join(clip.file_names).encode())
     return {
         "format_version": FORMAT_VERSION,
+        "journal_version": JOURNAL_VERSION,
         "source": str(plan.source.resolve()),
         "settings": settings,
         "target": [
@@ -51,7 +55,7 @@ def plan_record(plan: ConversionPlan) -> dict[str, Any]:
     }
 
 
-def take_up(
+def resumed_plan(
     site: durable.Site, plan: ConversionPlan, *, restart: bool
 ) -> tuple[ConversionPlan, bool]:
     """The plan to carry out, and whether it goes on with what is there.

@@ -1,12 +1,11 @@
-"""Carrying out a plan: blocks of frames, decoded and written by threads or by an executor."""
+"""Conversion: source and settings -> plan -> parts of a store -> store -> report."""
 
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,38 +14,33 @@ from typing import Any
 import numpy as np
 
 from framewin.conversion.audit import window_hint
-from framewin.conversion.blocks import BlockGrid, Crew, WrittenBlock, tried_twice
-from framewin.conversion.cluster import ClusterCrew, Pool
+from framewin.conversion.executors import TaskPool
 from framewin.conversion.fingerprints import Fingerprints
-from framewin.conversion.journal import Journal, JournalledBlock
+from framewin.conversion.journal import Journal
 from framewin.conversion.plan import ConversionPlan, plan_conversion
 from framewin.conversion.read import FrameReader
-from framewin.conversion.resume import plan_record, take_up
+from framewin.conversion.resume import plan_record, resumed_plan
 from framewin.conversion.settings import (
     ConvertOptions,
     ConvertSettings,
     RunSettings,
     with_options,
 )
-from framewin.conversion.statistics import BlockStatistics
-from framewin.errors import SourceError, StoreError
-from framewin.schema import FrameFormat, Gap, Progress
+from framewin.conversion.statistics import frame_statistics
+from framewin.conversion.tasks import Answer, PartConverter, Tasks, convert_parts
+from framewin.errors import FramewinError, SourceChangedError, SourceError, StoreError
+from framewin.schema import STATISTICS, FrameFormat, Gap, Progress
 from framewin.settings import taken
 from framewin.sources.damage import Damaged
 from framewin.sources.listing import Skipped
-from framewin.stores import StoreWriter, durable
-from framewin.stores.chunk_io import StoredChunk
+from framewin.stores import durable
 from framewin.stores.chunked_frames import usable_cores
 from framewin.stores.layout import ResolvedLayout
 from framewin.stores.verify import verify
+from framewin.stores.writer import Part, StoreWriter
 
 BLOCKS_AHEAD = 2
-BLOCK_BYTES = 2**20
-STALLED_SECONDS = 600.0
-
-
-class StalledError(StoreError):
-    """A block that does not end; its thread cannot be stopped."""
+"""Blocks under way, per thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +131,20 @@ def run(plan: ConversionPlan, how: RunSettings | None = None) -> ConvertReport:
     """Carry out a plan; see `convert`."""
     how = how or RunSettings()
     started = time.perf_counter()
-    pool = None if how.executor is None else Pool(how.executor, how.in_flight)
-    hands = pool or how.workers or usable_cores()
-    _check_stores(plan)
+    pool = None if how.executor is None else TaskPool(how.executor, how.in_flight)
+    workers = how.workers or usable_cores()
+    _refuse_damaged_stores(plan)
     try:
         with durable.building(plan.dest, resumes=True) as site:
-            plan, resume = take_up(site, plan, restart=how.restart)
-            job = _Job(site, plan, hands, how.progress)
-            job.run(resume=resume)
+            plan, resumes = resumed_plan(site, plan, restart=how.restart)
+            job = _Job(site, plan, pool, workers, how.progress)
+            job.run(resumes=resumes)
             while job.damaged:
-                # The rows of all frames behind a damaged one change. Damage is rare, so the
+                # The rows of all frames after a damaged one change. Damage is rare, so the
                 # conversion begins again without the damaged frames, which are all known now.
                 plan = plan.without(job.damaged)
-                job = _Job(site, plan, hands, how.progress)
-                job.run(resume=False)
+                job = _Job(site, plan, pool, workers, how.progress)
+                job.run(resumes=False)
     except OSError as exc:
         raise _write_error(plan, exc) from exc
     return ConvertReport(
@@ -182,7 +176,7 @@ def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
     return StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}{advice}")
 
 
-def _check_stores(plan: ConversionPlan) -> None:
+def _refuse_damaged_stores(plan: ConversionPlan) -> None:
     """Refuse damaged stores as sources: their frames would get new checksums, that are right."""
     for path in {c.path for c in plan.clips if c.is_store}:
         damage = verify(path).damage
@@ -197,13 +191,15 @@ class _Job:
         self,
         site: durable.Site,
         plan: ConversionPlan,
-        hands: int | Pool,
+        pool: TaskPool | None,
+        workers: int,
         progress: Progress | None,
     ) -> None:
         self.site = site
         self.plan = plan
-        self.hands = hands
-        """How many threads, or who else decodes and writes."""
+        self.pool = pool
+        self.workers = workers
+        """Threads of this process, which decode and write where there is no pool."""
         self.progress = progress
         self.known = Fingerprints(plan)
         self.writer: StoreWriter
@@ -211,24 +207,23 @@ class _Job:
         """Row -> what is wrong with it, where damage leaves gaps."""
         self.resumed_frames = 0
 
-    def run(self, *, resume: bool) -> None:
+    def run(self, *, resumes: bool) -> None:
         """Write all frames and complete the store; if frames are damaged, only find them."""
-        plan = self.plan
-        self.site.begin(plan_record(plan), resume=resume)
+        plan, site = self.plan, self.site
+        site.begin(plan_record(plan), resume=resumes)
         self.writer = writer = plan.format.Writer(
-            self.site, plan.meta, plan.relative_files(), plan.settings.layout
+            site, plan.meta, plan.relative_files(), plan.settings.layout
         )
-        statistics = BlockStatistics(plan.meta) if plan.settings.statistics else None
-        if statistics is not None:
-            writer.statistics = statistics.columns()
-        self.grid = BlockGrid.of(plan, writer.chunk_frames, BLOCK_BYTES)
-        self.journal = Journal(self.site.journal, writer.files.sync)
+        if plan.settings.statistics:
+            writer.statistics = dict.fromkeys(STATISTICS, np.full(plan.meta.clips.num_frames, 0.0))
+        self.journal = Journal(site.journal, writer.sync)
         try:
-            self._write_blocks(self._crew(self._kept_blocks(), statistics))
+            self._write_parts()
             self.journal.flush()
             if not self.damaged:
-                if statistics is not None:
-                    writer.statistics = statistics.columns()
+                if plan.settings.statistics:
+                    frames = writer.frames()
+                    writer.statistics = frame_statistics(plan.meta, frames, self.workers)
                 # The frames leave their place when the store is completed.
                 durable.refuse_existing(plan.dest)
                 writer.finish()
@@ -238,165 +233,87 @@ class _Job:
                 self.journal.flush()
             raise
         finally:
-            self.site.keep = self.journal.synced and not self.damaged
+            site.keep = self.journal.synced and not self.damaged
             self.journal.close()
-            writer.files.close()
             writer.close()
 
-    def _kept_blocks(self) -> set[int]:
-        """Blocks that are on disk as they must be."""
-        found: list[list[StoredChunk] | None] = []
-        for number in range(self.grid.num_blocks):
-            block = self.journal.blocks.get(number)
-            same = block is not None and block.files == self._fingerprint(number)
-            found.append(block.chunks if block is not None and same else None)
-        kept = self.writer.files.resume(found)
-        for number in kept:
-            for chunk in found[number] or ():
-                self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
-            begin, end = self.grid.rows(number)
-            self.resumed_frames += end - begin
-        return kept
-
-    def _crew(self, kept: set[int], statistics: BlockStatistics | None) -> Crew[Any]:
-        """Who decodes and writes all blocks but those that are kept."""
-        if isinstance(self.hands, Pool):
-            return ClusterCrew(
-                self.hands,
-                self.plan,
-                self.known,
-                self.writer,
-                self.site,
-                statistics,
-                self.damaged,
-                grid=self.grid,
-                kept=kept,
-                stalled_seconds=STALLED_SECONDS,
-            )
-        reader = FrameReader(self.plan, self.known, self.damaged)
-        converter = _BlockConverter(reader, self.writer, self.grid, statistics)
-        return _Threads(converter, kept, self.hands)
-
-    def _write_blocks(self, crew: Crew[Any]) -> None:
-        """Take the blocks of a crew, while what stands beside the frames is written."""
-        beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
+    def _write_parts(self) -> None:
+        """Write all parts but those that are kept, while the metadata is written."""
+        grid = self.writer.grid
+        kept = self._kept_parts()
+        wanted = [number for number in range(grid.num_parts) if number not in kept]
         done, total = self.resumed_frames, self.plan.meta.clips.num_frames
+        beside = ThreadPoolExecutor(1, thread_name_prefix="framewin-metadata")
         try:
             metadata = beside.submit(self.writer.write_metadata)
-            for block in crew.blocks():
-                self._commit(block)
-                crew.fill()
-                begin, end = self.grid.rows(block.number)
+            for number, part in self._by_tasks(wanted) if self.pool else self._by_threads(wanted):
+                if part is not None and not self.damaged:
+                    self.writer.commit(part)
+                    self.journal.add(part, self.known.of_rows(*grid.rows(number)))
+                begin, end = grid.rows(number)
                 done += end - begin
                 if self.progress is not None:
                     self.progress(done, total)
             metadata.result()
         finally:
-            crew.close()
             beside.shutdown()
 
-    def _commit(self, block: WrittenBlock) -> None:
-        if self.damaged:
-            return
-        for chunk in block.chunks:
-            self.writer.chunks["crc32c"][chunk.number] = chunk.crc32c
-        self.writer.files.commit(block.chunks)
-        line = JournalledBlock(block.number, self._fingerprint(block.number), block.chunks)
-        self.journal.add(line, sum(chunk.nbytes for chunk in block.chunks))
+    def _kept_parts(self) -> set[int]:
+        """Parts that are on disk as they must be."""
+        grid = self.writer.grid
+        found = [
+            part
+            for part, files in self.journal.parts.values()
+            if part.number < grid.num_parts and files == self.known.of_rows(*grid.rows(part.number))
+        ]
+        kept = self.writer.resume(found)
+        for number in kept:
+            begin, end = grid.rows(number)
+            self.resumed_frames += end - begin
+        return kept
 
-    def _fingerprint(self, number: int) -> str:
-        return self.known.of_rows(*self.grid.rows(number))
-
-
-class _Threads(Crew[int]):
-    """Blocks decoded and written by threads of this process; those that are kept are looked at."""
-
-    def __init__(self, converter: _BlockConverter, kept: set[int], workers: int) -> None:
-        super().__init__(iter(range(converter.grid.num_blocks)))
-        self._converter = converter
-        self._kept = kept
-        self._limit = workers * BLOCKS_AHEAD
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="framewin-convert")
-        self._stalled = False
-
-    def limit(self) -> int:
-        """See `Crew`."""
-        return self._limit
-
-    def submit(self, task: int) -> Future[Any]:
-        """See `Crew`."""
-        if task in self._kept:
-            self._converter.reader.skip(*self._converter.grid.rows(task))
-            return self._pool.submit(self._converter.look_again, task)
-        return self._pool.submit(self._converter, task)
-
-    def written(self, task: int, future: Future[Any]) -> Iterator[WrittenBlock]:
-        """See `Crew`."""
+    def _by_threads(self, numbers: list[int]) -> Iterator[tuple[int, Part | None]]:
+        """Write parts in threads of this process."""
+        reader = FrameReader(self.plan, self.known, self.damaged)
+        converter = PartConverter(reader, self.writer.parts)
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="framewin-convert")
         try:
-            block = future.result(timeout=STALLED_SECONDS)
-        except TimeoutError:
-            if future.done():
-                raise
-            self._stalled = True
-            begin, end = self._converter.grid.rows(task)
-            raise StalledError(
-                f"{next(self._converter.reader.plan.paths(begin, end))} or one of the "
-                f"{end - begin - 1} frames behind it was not read within {STALLED_SECONDS:.0f} s; "
-                "leave it out by exclude="
-            ) from None
-        if block is not None:
-            yield block
+            yield from converter.parts(numbers, pool, self.workers * BLOCKS_AHEAD)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def close(self) -> None:
-        """See `Crew`."""
-        self._pool.shutdown(wait=not self._stalled, cancel_futures=True)
+    def _by_tasks(self, numbers: list[int]) -> Iterator[tuple[int, Part | None]]:
+        """Have parts written by tasks in the pool."""
+        assert self.pool is not None
+        tasks = Tasks(self.plan, self.known, self.writer, self.site.view())
+        failures: list[tuple[list[int], Answer]] = []
+        runs = tasks.runs(numbers, self.pool.workers)
+        for run, answer in self.pool.results(convert_parts, runs, tasks.make):
+            self.damaged |= answer.damaged
+            if answer.failure is not None:
+                failures.append((run, answer))
+            parts = {part.number: part for part in answer.parts}
+            for number in run[: len(parts)] if answer.failure else run:
+                yield number, parts.get(number)
+        if failures:
+            raise self._explained(*min(failures, key=lambda failure: failure[0]))
+        # A worker looks at a folder only after a clip's last frame, when others may not have read
+        # theirs.
+        for index, clip in enumerate(self.plan.clips):
+            if clip.in_order and Path(clip.path).is_dir():
+                self.known.check(index, 0, clip.path)
 
-
-class _BlockConverter:
-    """Decodes one block of frames into a buffer that its thread keeps, and writes it."""
-
-    def __init__(
-        self,
-        reader: FrameReader,
-        writer: StoreWriter,
-        grid: BlockGrid,
-        statistics: BlockStatistics | None,
-    ) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.grid = grid
-        self.local = threading.local()
-        self.statistics = statistics
-
-    def __call__(self, number: int) -> WrittenBlock:
-        """Convert a block."""
-        begin, end = self.grid.rows(number)
-        return tried_twice(self.reader.plan, begin, end, lambda: self._convert(number))
-
-    def _convert(self, number: int) -> WrittenBlock:
-        begin, end = self.grid.rows(number)
-        frames = self._buffer()[: end - begin]
-        self.reader.read(begin, end, frames)
-        # Once there is damage all is written anew: only the other damaged frames are wanted.
-        if self.reader.damaged:
-            return WrittenBlock(number, [])
-        chunks = self.writer.files.write_block(begin, frames)
-        if self.statistics is not None:
-            self.statistics.put(begin, frames)
-        return WrittenBlock(number, chunks)
-
-    def look_again(self, number: int) -> None:
-        """Take the statistics of a block that was written before."""
-        if self.statistics is None:
-            return
-        begin, end = self.grid.rows(number)
-        frames = self._buffer()[: end - begin]
-        self.writer.files.read_block(begin, frames)
-        self.statistics.put(begin, frames)
-
-    def _buffer(self) -> np.ndarray:
-        if not hasattr(self.local, "buffer"):
-            form = self.reader.plan.meta.frame_format
-            self.local.buffer = np.empty((self.grid.block_frames, *form.shape), form.dtype)
-        buffer: np.ndarray = self.local.buffer
-        return buffer
+    def _explained(self, numbers: list[int], answer: Answer) -> FramewinError | OSError:
+        """The failure; of a file that changed on a worker only, that it did not."""
+        assert answer.failure is not None
+        if isinstance(answer.failure, SourceChangedError):
+            rows = [self.writer.grid.rows(number) for number in numbers]
+            for clip, first, last in self.plan.pieces(rows[0][0], rows[-1][1]):
+                source = self.plan.clips[clip]
+                end_looked_at = first + 1 if source.in_order else last
+                for frame, path in enumerate(source.paths(first, end_looked_at), first):
+                    self.known.check(clip, frame, path)
+            return SourceError(
+                f"worker {answer.host} sees other files than there are here: {answer.failure}"
+            )
+        return answer.failure

@@ -259,14 +259,10 @@ def _write_store(
     try:
         writer.write_metadata()
         for row, frames in _in_chunks((each.frames for each in made), writer.chunk_frames):
-            chunks = writer.files.write_block(row, frames)
-            for chunk in chunks:
-                writer.chunks["crc32c"][chunk.number] = chunk.crc32c
-            writer.files.commit(chunks)
-        writer.files.sync()
+            writer.write(row, frames)
+        writer.sync()
         writer.finish()
     finally:
-        writer.files.close()
         writer.close()
 
 

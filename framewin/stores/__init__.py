@@ -12,8 +12,6 @@ from framewin.errors import DeniedObjectError, StoreError
 from framewin.remote import Location, RemotePath, location
 from framewin.stores.chunked_frames import DEFAULT_CACHE_BYTES
 from framewin.stores.durable import MARKER, tree_bytes
-from framewin.stores.frame_files import FrameFiles
-from framewin.stores.layout import ResolvedLayout
 from framewin.stores.store import Store as Store
 
 FORMATS = {"zarr": "framewin.stores.zarr_store", "hdf5": "framewin.stores.hdf5_store"}
@@ -24,33 +22,6 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 """Suffix of a store's name -> its format."""
 
 
-class StoreWriter(Protocol):
-    """A store under construction in the partial folder of its destination.
-
-    It is made as `Writer(site, meta, source_files, layout)`: where to build it, what it will
-    hold, the files that the frames come from, and how the frames shall lie.
-    """
-
-    chunk_frames: int
-    """Frames of a chunk."""
-    layout: ResolvedLayout
-    """With nothing left open."""
-    chunks: dict[str, np.ndarray]
-    """The table of chunks; the checksums of committed ones are set in it."""
-    statistics: dict[str, np.ndarray] | None
-    """None, or statistics of frames to be recorded; set before the metadata is written, and with
-    their values before the store is completed."""
-    files: FrameFiles
-    """The frames: written in blocks of whole chunks, and kept when a conversion is resumed."""
-
-    def write_metadata(self) -> None:
-        """Write what stands beside the frames; may run beside the writing of frames."""
-
-    def finish(self) -> None:
-        """Complete the store once all blocks are committed and the metadata is written."""
-
-    def close(self) -> None:
-        """Release the files that are not of frames; also after a failure."""
 
 
 def open_store(path: str | Location, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:

@@ -46,19 +46,6 @@ class ChunkPlace:
     """Behind it, its crc32c as a little-endian integer of so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
-    """A chunk that was compressed, or written, and its checksum."""
-
-    number: int
-    crc32c: int
-    """Of the bytes in the file."""
-    nbytes: int
-    """In the file, without a checksum."""
-    data: bytes = b""
-    """Compressed; empty where the frames were written as they are."""
-
-
 class ChunkStore(Protocol):
     """What reading a chunk takes of a store."""
 
@@ -72,52 +59,6 @@ class ChunkStore(Protocol):
 
     def decode(self, data: bytes, out: np.ndarray) -> None:
         """Decompress a chunk into `out`, (chunk_frames, H, W, C)."""
-
-
-def summed_chunks(first_row: int, frames: np.ndarray, chunk_frames: int) -> list[StoredChunk]:
-    """Checksums of uncompressed chunks; a last one that is not full counts as padded with zeros.
-
-    Args:
-        first_row: Row of the first frame, the first of a chunk.
-        frames: (n, H, W, C), C-contiguous.
-        chunk_frames: Frames of a chunk.
-    """
-    found = []
-    for begin in range(0, len(frames), chunk_frames):
-        chunk = frames[begin : begin + chunk_frames]
-        checksum = google_crc32c.value(chunk)
-        lacking = (chunk_frames - len(chunk)) * frames[0].nbytes
-        if lacking:
-            checksum = google_crc32c.extend(checksum, bytes(lacking))
-        number = (first_row + begin) // chunk_frames
-        found.append(StoredChunk(number, checksum, chunk_frames * frames[0].nbytes))
-    return found
-
-
-def compressed_chunks(
-    first_row: int,
-    frames: np.ndarray,
-    chunk_frames: int,
-    encode: Callable[[np.ndarray], bytes],
-) -> list[StoredChunk]:
-    """Frames as compressed chunks; a last one that is not full is padded with zeros.
-
-    Args:
-        first_row: Row of the first frame, the first of a chunk.
-        frames: (n, H, W, C), C-contiguous.
-        chunk_frames: Frames of a chunk.
-        encode: Compresses one full chunk.
-    """
-    found = []
-    for begin in range(0, len(frames), chunk_frames):
-        chunk = frames[begin : begin + chunk_frames]
-        if len(chunk) < chunk_frames:
-            padding = np.zeros((chunk_frames - len(chunk), *frames.shape[1:]), frames.dtype)
-            chunk = np.concatenate([chunk, padding])
-        data = encode(chunk)
-        number = (first_row + begin) // chunk_frames
-        found.append(StoredChunk(number, google_crc32c.value(data), len(data), data))
-    return found
 
 
 def chunked_frames(store: ChunkStore, cache_bytes: int) -> ChunkedFrames:

@@ -9,6 +9,7 @@ once every file and folder of it is on disk. So DST is whole or not there. The p
     journal            which blocks are on disk; see `framewin.conversion.journal`
     run                which run is at work, where processes elsewhere write for it
     frames/            files of frames, kept when a conversion is resumed
+    writing/           files of frames that are being written, removed by the next run
     store, ...         the rest of the store, made anew by each run
 
 All of it is done here, through `_step`, so that tests can fail or stop at any operation.
@@ -38,7 +39,7 @@ PLAN = "plan.json"
 JOURNAL = "journal"
 FRAMES = "frames"
 STORE = "store"
-SPILL = "spill"
+WRITING = "writing"
 RUN = "run"
 KEPT = (MARKER, LOCK, PLAN, JOURNAL, FRAMES)
 CLEARING_TRIES = 5
@@ -56,8 +57,8 @@ class Site:
         self.store = self.folder / STORE
         self.frames = self.folder / FRAMES
         self.journal = self.folder / JOURNAL
-        self.spill = self.folder / SPILL
-        """Where other processes leave what has no place yet."""
+        self.writing = self.folder / WRITING
+        """Where files of frames are that are not whole yet."""
         self.keep = self.has_blocks
         """Whether what is there is worth keeping if the construction stops."""
 
@@ -86,6 +87,7 @@ class Site:
         (self.folder / RUN).unlink(missing_ok=True)
         _clear(self.folder, kept)
         self.frames.mkdir(exist_ok=True)
+        self.writing.mkdir()
         self.keep = resume
         if not resume:
             write_whole(self.folder / PLAN, json.dumps(plan).encode())
@@ -93,7 +95,6 @@ class Site:
 
     def view(self) -> SiteView:
         """The site as other processes must find it; behind `begin`, which ends all views before."""
-        self.spill.mkdir(exist_ok=True)
         token = uuid.uuid4().hex
         (self.folder / RUN).write_text(token)
         return SiteView(self.folder.absolute(), token)
@@ -283,9 +284,14 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
     finally:
         file.close()
-    _step("rename", path)
-    new.replace(path)
+    replace(new, path)
     sync(path.parent)
+
+
+def replace(path: Path, target: Path) -> None:
+    """Rename, over what is there; it is on disk once the folder is synced."""
+    _step("rename", target)
+    path.replace(target)
 
 
 def sync(path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.optional import require
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import durable, record, tables
+from framewin.stores import durable
 from framewin.stores.chunk_io import ChunkPlace, read_place
 from framewin.stores.chunked_frames import pieces
 from framewin.stores.codecs import Hdf5Codec
-from framewin.stores.frame_files import RawFile, ShardFiles
 from framewin.stores.hdf5_store import READ_BYTES, compressed_ranges, rest_checksum
-from framewin.stores.layout import PLUGIN_FILTERS, Layout, ResolvedLayout
+from framewin.stores.layout import PLUGIN_FILTERS, Layout
+from framewin.stores.writer import StoreWriter
 
 _HDF5_ERROR = re.compile(r"errno = (\d+), error message = '([^']*)'")
 # What the netCDF library calls a dimension that has no values of its own.
@@ -52,138 +51,109 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     )
 
 
-class Writer:
-    """Builds a store at a new path; the caller renames it when it is whole."""
+class Writer(StoreWriter):
+    """Builds a store at a new path; the caller renames it when it is whole.
 
-    def __init__(
-        self, site: durable.Site, meta: StoreMeta, source_files: tables.SourceFiles, layout: Layout
-    ) -> None:
-        """Create the HDF5 file, and open those of frames; see `StoreWriter`.
+    HDF5's own file is no place for what must survive: it is damaged by any interruption. So
+    frames are written to files of their own, and the HDF5 file is made anew by each run. Of raw
+    frames its parts around them are copied into their file, compressed ones are copied into it.
+    """
 
-        HDF5's own file is no place for what must survive: it is damaged by any interruption. So
-        frames are written to files of their own, and the HDF5 file is made anew by each run. Of
-        raw frames its parts around them are copied into their file, compressed ones are copied
-        into it.
-        """
-        if sys.byteorder != "little":
-            raise StoreError("stores can only be written on little-endian machines")
-        self.site = site
-        self.meta = meta
-        self.source_files = source_files
-        self.layout = layout.resolved(meta.frame_format, meta.clips.num_frames)
-        self.chunk_frames = self.layout.chunk_frames
-        self.num_chunks = self.layout.num_chunks(meta.clips.num_frames)
-        columns = tables.chunk_columns(self.layout).items()
-        self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
-        self.statistics: dict[str, np.ndarray] | None = None
+    def _begin(self) -> int:
         if self.layout.compression in PLUGIN_FILTERS:
             require("hdf5plugin", extra="hdf5plugin")
-        self._path = site.store if self.layout.compressed else site.folder / "around"
-        if not self.layout.compressed:
+        raw = not self.layout.compressed
+        self._path = self.site.folder / "around" if raw else self.site.store
+        if raw:
             # HDF5 takes it badly if a file may not become as large as it wants.
-            size = self.num_chunks * self.chunk_frames * meta.frame_format.nbytes
-            durable.DataFile(site.folder / "room", size).close()
-            (site.folder / "room").unlink()
+            room = self.site.folder / "room"
+            durable.DataFile(room, self.num_chunks * self.chunk_bytes).close()
+            room.unlink()
         self._file = self._create_file()
         self._frames = self._create_frames()
-        self.files = self._open_files()
-        self._pieces = record.Pieces()
+        return self._first_byte() if raw else 0
+
+    def _codec(self) -> Hdf5Codec:
+        return Hdf5Codec(self.layout)
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        tables.add_pieces(self._pieces, self.source_files)
+        tables.add_pieces(self.pieces, self.source_files)
         with _system_errors():
             self._write_dimensions()
             self._write_coordinates()
-            for table, columns in (tables.tables(self.meta) | self._late_tables).items():
+            for table, columns in (tables.tables(self.meta) | self.late_tables).items():
                 self._create_table(table, columns)
 
     def finish(self) -> None:
         """See `StoreWriter`."""
         with _system_errors():
-            if isinstance(self.files, ShardFiles):
-                self._copy_chunks(self.files)
+            if self.layout.compressed:
+                self._copy_chunks()
                 self.chunks |= _chunk_places(self._frames)
-            for table, columns in self._late_tables.items():
+            for table, columns in self.late_tables.items():
                 for name, values in columns.items():
                     self._file[table][name][:] = values
             settings = tables.finished(self.meta, self.layout, self.chunks, self.statistics)
             self._file.attrs[tables.ATTRIBUTE] = json.dumps(settings)
             self._file.close()
-        packed = self._record(settings)
-        if isinstance(self.files, RawFile):
-            self._copy_around(self.files, packed)
-        else:
+        if self.layout.compressed:
+            packed = self._record(settings, compressed_ranges(self.chunks))
             with self._path.open("ab") as file:
                 file.write(packed)
-
-    @property
-    def _late_tables(self) -> tables.Tables:
-        """Those that are known once all frames are written."""
-        statistics = {} if self.statistics is None else {"statistics": self.statistics}
-        return {"chunks": self.chunks, **statistics}
+        else:
+            [(path, end)] = self.frame_files()
+            self._copy_around(path, end, self._record(settings, [(self.offset, end)]))
 
     def close(self) -> None:
         """See `StoreWriter`."""
+        super().close()
         # After an error HDF5 may fail to close it as well; it is made anew by the next run.
         with suppress(OSError, RuntimeError):
             self._file.close()
 
-    def _open_files(self) -> RawFile | ShardFiles:
-        frame_bytes = self.meta.frame_format.nbytes
-        if self.layout.compressed:
-            return ShardFiles(
-                self.site.frames,
-                chunk_frames=self.chunk_frames,
-                num_chunks=self.num_chunks,
-                shard_chunks=self.num_chunks,
-                trailers=False,
-                codec=Hdf5Codec(self.layout),
-                index=lambda shard: b"",
-            )
-        return RawFile(
-            self.site.frames,
-            offset=_first_byte(self._path, self._frames, self.layout, self.meta),
-            frame_bytes=frame_bytes,
-            chunk_frames=self.chunk_frames,
-            num_chunks=self.num_chunks,
-        )
-
-    def _copy_chunks(self, files: ShardFiles) -> None:
+    def _copy_chunks(self) -> None:
         """Hand the compressed chunks to HDF5."""
-        files.finish()
-        places = zip(files.offsets.tolist(), files.sizes.tolist(), strict=True)
-        for number, (offset, size) in enumerate(places):
-            data = read_place(ChunkPlace(self.site.frames / "0", offset, size))
+        for number in range(self.num_chunks):
+            data = read_place(self.place(number))
             self._frames.id.write_direct_chunk((number * self.chunk_frames, 0, 0, 0), data)
 
-    def _record(self, settings: dict[str, Any]) -> bytes:
+    def _record(self, settings: dict[str, Any], ranges: list[tuple[int, int]]) -> bytes:
         """The record behind the file that HDF5 has written."""
-        tables.add_statistics(self._pieces, self.statistics)
+        tables.add_statistics(self.pieces, self.statistics)
         size = self._path.stat().st_size
-        ranges = self._chunk_ranges()
         fields = {
             # Of compressed chunks, the table of chunks says where they are.
             "chunk_ranges": [] if self.layout.compressed else ranges,
             "rest_crc32c": rest_checksum(self._path, size, ranges),
         }
-        return tables.packed(size, fields, settings, self.meta, self.chunks, self._pieces)
+        return tables.packed(size, fields, settings, self.meta, self.chunks, self.pieces)
 
-    def _copy_around(self, files: RawFile, packed: bytes) -> None:
+    def _copy_around(self, path: Path, frames_end: int, packed: bytes) -> None:
         """Write what HDF5 has before and behind the frames into their file."""
         size = self._path.stat().st_size
-        for begin, end in ((0, files.offset), (files.end, size)):
-            for first, last in pieces(end - begin, READ_BYTES):
-                data = read_place(ChunkPlace(self._path, begin + first, last - first))
-                files.file.write_at(data, begin + first)
-        files.file.write_at(packed, size)
-        files.sync()
-        durable.move(files.path, self.site.store)
+        with closing(durable.DataFile(path)) as file:
+            for begin, end in ((0, self.offset), (frames_end, size)):
+                for first, last in pieces(end - begin, READ_BYTES):
+                    data = read_place(ChunkPlace(self._path, begin + first, last - first))
+                    file.write_at(data, begin + first)
+            file.write_at(packed, size)
+        durable.move(path, self.site.store)
 
-    def _chunk_ranges(self) -> list[tuple[int, int]]:
-        if isinstance(self.files, RawFile):
-            return [(self.files.offset, self.files.end)]
-        return compressed_ranges(self.chunks)
+    def _first_byte(self) -> int:
+        """Where raw frames begin, after checking that they lie one behind the other."""
+        found = _chunk_places(self._frames)
+        offsets, sizes = found["offset"], found["nbytes"]
+        if (
+            len(offsets) != self.num_chunks
+            or (np.diff(offsets) != self.chunk_bytes).any()
+            or (sizes != self.chunk_bytes).any()
+        ):
+            raise StoreError(
+                f"{self._path} does not have its {self.num_chunks} chunks of frames one behind "
+                "the other"
+            )
+        return int(offsets[0])
 
     def _create_file(self) -> Any:
         # Objects as large as a frame, so its chunks too, begin a whole number of frames from
@@ -267,23 +237,6 @@ class Writer:
         for name, values in columns.items():
             column = group.create_dataset(name, data=_plain(values))
             column.dims[0].attach_scale(scale)
-
-
-def _first_byte(path: Path, frames: Any, layout: ResolvedLayout, meta: StoreMeta) -> int:
-    """Where raw frames begin, after checking that they lie one behind the other."""
-    size = layout.chunk_frames * meta.frame_format.nbytes
-    num_chunks = layout.num_chunks(meta.clips.num_frames)
-    found = _chunk_places(frames)
-    offsets = found["offset"]
-    if (
-        len(offsets) != num_chunks
-        or (np.diff(offsets) != size).any()
-        or (found["nbytes"] != size).any()
-    ):
-        raise StoreError(
-            f"{path} does not have its {num_chunks} chunks of frames one behind the other"
-        )
-    return int(offsets[0])
 
 
 def _chunk_places(frames: Any) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from framewin.errors import StoreError
-from framewin.schema import FrameFormat
+from framewin.schema import FrameFormat, StoreMeta
 
 NONE = "none"
 LEVELS = {NONE: None, "lz4": None, "zstd": range(1, 23), "gzip": range(1, 10)}
@@ -17,6 +17,7 @@ PLUGIN_FILTERS = {"zstd": 32015, "lz4": 32004}
 RAW_CHUNK_BYTES = 2**20
 COMPRESSED_CHUNK_BYTES = 2**16
 MAX_COMPRESSED_CHUNK_FRAMES = 16
+SHARD_BYTES = 2**26
 _MAX_CHUNK_BYTES = 2**30
 
 
@@ -86,6 +87,14 @@ class ResolvedLayout(Layout):
     def num_chunks(self, num_frames: int) -> int:
         """Chunks that hold so many frames; the last one may not be full."""
         return -(-num_frames // self.chunk_frames)
+
+
+def shard_chunks(layout: ResolvedLayout, meta: StoreMeta) -> int:
+    """Chunks of a shard: all raw ones, about 64 MiB of pixels compressed."""
+    num_chunks = layout.num_chunks(meta.clips.num_frames)
+    if not layout.compressed:
+        return num_chunks
+    return max(1, min(num_chunks, SHARD_BYTES // (layout.chunk_frames * meta.frame_format.nbytes)))
 
 
 def _usual_chunk_frames(compressed: bool, frame_format: FrameFormat) -> int:

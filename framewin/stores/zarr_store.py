@@ -33,14 +33,13 @@ from framewin.stores.chunk_io import (
     size_of,
 )
 from framewin.stores.codecs import ZarrCodec
-from framewin.stores.frame_files import CRC_BYTES
-from framewin.stores.layout import ResolvedLayout
+from framewin.stores.layout import ResolvedLayout, shard_chunks
 
 METADATA = "zarr.json"
 RECORD = "framewin.record"
-SHARD_BYTES = 2**26
 
 INDEX_ENTRY_BYTES = 16
+CRC_BYTES = 4
 # Files that would make the folder a group of format 2 as well.
 _FORMAT_2_FILES = (".zgroup", ".zattrs", ".zarray", ".zmetadata")
 
@@ -63,7 +62,7 @@ class Files:
         self.path = path
         self.meta, self.layout, self.chunks = meta, layout, chunks
         self.codec = ZarrCodec(layout, meta.frame_format)
-        self.shard_chunks = chunks_of_shard(layout, meta)
+        self.shard_chunks = shard_chunks(layout, meta)
         self._record = found
         self._files: dict[str, list[int | None]] = found.fields["files"]
         self._num_shards = -(-len(chunks["crc32c"]) // self.shard_chunks)
@@ -201,7 +200,7 @@ def shard_index(
 ) -> bytes:
     """What ends a shard: offset and length of every chunk, all ones for one behind the last
     frame; then the checksum of that."""
-    size = chunks_of_shard(layout, meta)
+    size = shard_chunks(layout, meta)
     index = np.full((size, 2), -1, dtype="<i8")
     if layout.compressed:
         offsets = chunks["offset"][shard * size : (shard + 1) * size]
@@ -214,15 +213,6 @@ def shard_index(
     data = index.tobytes()
     checksum: bytes = google_crc32c.value(data).to_bytes(CRC_BYTES, "little")
     return data + checksum
-
-
-def chunks_of_shard(layout: ResolvedLayout, meta: StoreMeta) -> int:
-    """Chunks of a shard: all raw ones, about 64 MiB of pixels compressed."""
-    chunk = layout.chunk_frames
-    num_chunks = layout.num_chunks(meta.clips.num_frames)
-    if not layout.compressed:
-        return num_chunks
-    return max(1, min(num_chunks, SHARD_BYTES // (chunk * meta.frame_format.nbytes)))
 
 
 def _strangers(root: Location, listed: dict[str, list[int | None]]) -> Iterator[str]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
-from framewin.errors import StoreError
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import durable, record, tables
+from framewin.stores import durable
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, ZarrCodec
-from framewin.stores.frame_files import CRC_BYTES, RawFile, ShardFiles
 from framewin.stores.layout import Layout, ResolvedLayout
+from framewin.stores.writer import StoreWriter
 from framewin.stores.zarr_store import (
+    CRC_BYTES,
     INDEX_ENTRY_BYTES,
     METADATA,
     RECORD,
-    chunks_of_shard,
     shard_index,
     shard_name,
 )
@@ -40,35 +39,20 @@ def estimate_bytes(meta: StoreMeta, layout: Layout, name_bytes: int) -> int:
     )
 
 
-class Writer:
+class Writer(StoreWriter):
     """Builds a store at a new path; the caller renames it when it is whole."""
 
-    def __init__(
-        self, site: durable.Site, meta: StoreMeta, source_files: tables.SourceFiles, layout: Layout
-    ) -> None:
-        """Open the files of frames; see `StoreWriter`."""
-        if sys.byteorder != "little":
-            raise StoreError("stores can only be written on little-endian machines")
-        num_frames, frame_format = meta.clips.num_frames, meta.frame_format
-        self.site = site
-        self.meta = meta
-        self.source_files = source_files
-        self.layout = layout.resolved(frame_format, num_frames)
-        self.chunk_frames = self.layout.chunk_frames
-        self.num_chunks = self.layout.num_chunks(num_frames)
-        columns = tables.chunk_columns(self.layout).items()
-        self.chunks = {name: np.zeros(self.num_chunks, dtype) for name, dtype in columns}
-        self.statistics: dict[str, np.ndarray] | None = None
-        self.group: Any = None
-        self.files = self._open_files()
-        self._pieces = record.Pieces()
+    group: Any = None
+
+    def _codec(self) -> ZarrCodec:
+        return ZarrCodec(self.layout, self.meta.frame_format)
 
     def write_metadata(self) -> None:
         """See `StoreWriter`."""
-        tables.add_pieces(self._pieces, self.source_files)
+        tables.add_pieces(self.pieces, self.source_files)
         self._create_frames()
         self._write_coordinates()
-        columns = tables.tables(self.meta) | self._late_tables
+        columns = tables.tables(self.meta) | self.late_tables
         for table, values in columns.items():
             self._create_table(table, values)
         import zarr
@@ -82,68 +66,31 @@ class Writer:
         """See `StoreWriter`."""
         root = self.site.store
         self._finish_files()
-        for table, columns in self._late_tables.items():
+        for table, columns in self.late_tables.items():
             for name, values in columns.items():
                 self.group[table][name][:] = values
         settings = tables.finished(self.meta, self.layout, self.chunks, self.statistics)
         metadata = json.loads((root / METADATA).read_text())
         metadata["attributes"][tables.ATTRIBUTE] = settings
         (root / METADATA).write_text(json.dumps(metadata, indent=1))
-        tables.add_statistics(self._pieces, self.statistics)
+        tables.add_statistics(self.pieces, self.statistics)
         fields = {"files": _list_files(root)}
-        packed = tables.packed(0, fields, settings, self.meta, self.chunks, self._pieces)
+        packed = tables.packed(0, fields, settings, self.meta, self.chunks, self.pieces)
         (root / RECORD).write_bytes(packed)
 
-    @property
-    def _late_tables(self) -> tables.Tables:
-        """Those that are known once all frames are written."""
-        statistics = {} if self.statistics is None else {"statistics": self.statistics}
-        return {"chunks": self.chunks, **statistics}
-
-    def close(self) -> None:
-        """Nothing but the files of frames stays open."""
-
-    def _open_files(self) -> RawFile | ShardFiles:
-        frame_format = self.meta.frame_format
-        if not self.layout.compressed:
-            return RawFile(
-                self.site.frames,
-                offset=0,
-                frame_bytes=frame_format.nbytes,
-                chunk_frames=self.chunk_frames,
-                num_chunks=self.num_chunks,
-            )
-        return ShardFiles(
-            self.site.frames,
-            chunk_frames=self.chunk_frames,
-            num_chunks=self.num_chunks,
-            shard_chunks=chunks_of_shard(self.layout, self.meta),
-            trailers=True,
-            codec=ZarrCodec(self.layout, frame_format),
-            index=self._index,
-        )
-
-    def _index(self, shard: int) -> bytes:
-        """The index at the end of a shard, and its checksum."""
-        if isinstance(self.files, ShardFiles):
-            self.chunks |= {"offset": self.files.offsets, "nbytes": self.files.sizes}
-        return shard_index(self.layout, self.chunks, self.meta, shard)
-
     def _finish_files(self) -> None:
-        if isinstance(self.files, RawFile):
-            self.files.file.write_at(self._index(0), self.files.end)
-            self.files.sync()
-        else:
-            self.files.finish()
-        for path in sorted(self.site.frames.iterdir()):
-            durable.move(path, self.site.store / shard_name(int(path.name)))
+        """End each shard by its index, and move it into the store."""
+        for shard, (path, end) in enumerate(self.frame_files()):
+            with closing(durable.DataFile(path)) as file:
+                file.write_at(shard_index(self.layout, self.chunks, self.meta, shard), end)
+            durable.move(path, self.site.store / shard_name(shard))
 
     def _create_frames(self) -> None:
         # Not needed for reading, and slow to import.
         import zarr
 
         num_frames, frame_format = self.meta.clips.num_frames, self.meta.frame_format
-        shard_frames = chunks_of_shard(self.layout, self.meta) * self.chunk_frames
+        shard_frames = self.shard_chunks * self.chunk_frames
         self.group = zarr.create_group(
             store=_local_store(self.site.store),
             attributes={tables.ATTRIBUTE: tables.attributes(self.meta, self.layout)},

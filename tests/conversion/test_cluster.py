@@ -24,6 +24,7 @@ from typing import Any, Self
 import hypothesis
 import numpy as np
 import pytest
+from framewin.conversion.cluster import Answer, Task, convert_blocks, runs
 from hypothesis import strategies as st
 
 from framewin import (
@@ -34,7 +35,6 @@ from framewin import (
     convert,
 )
 from framewin.conversion import cluster, fingerprints, run
-from framewin.conversion.cluster import Answer, Task, convert_blocks, runs
 from framewin.conversion.dask_client import dask_executor
 from framewin.errors import SourceChangedError
 from framewin.stores import durable

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from framewin.conversion.cluster import Task
+from framewin.conversion.tasks import Task
 
 
 class Inline(Executor):

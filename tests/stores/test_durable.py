@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from framewin.stores.frame_files import ShardFiles
 
 from framewin import FrameWindowDataset, StoreError, convert
 from framewin import plan as fitting_plan
@@ -24,7 +25,6 @@ from framewin.frames import open_frames
 from framewin.sources.clips import Clip
 from framewin.stores import cache, durable, folder_lock
 from framewin.stores.chunk_io import StoredChunk
-from framewin.stores.frame_files import ShardFiles
 from tests.conftest import MakeClips, make_frame
 from tests.faults.job import CHUNK_FRAMES, Failpoint, bytes_of, convert_with
 

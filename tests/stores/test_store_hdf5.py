@@ -64,7 +64,7 @@ def test_raw_frames_lie_one_behind_the_other(
     with durable.building(path) as site:
         site.begin({}, resume=False)
         writer = Writer(site, meta, files, Layout(chunk_frames=chunk))
-        writer.files.commit(writer.files.write_block(0, frames))
+        writer.write(0, frames)
         writer.write_metadata()
         writer.finish()
         writer.close()

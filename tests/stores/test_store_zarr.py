@@ -66,7 +66,7 @@ def test_compressed_frames_lie_in_few_shards(
     make_store: MakeClips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new shard file begins after so many pixels, not with every chunk."""
-    monkeypatch.setattr("framewin.stores.zarr_store.SHARD_BYTES", 4 * 24)
+    monkeypatch.setattr("framewin.stores.layout.SHARD_BYTES", 4 * 24)
     store = make_store({"a": range(11)}, converted={"compression": "zstd", "chunk_frames": 2})
     shards = sorted(path for path in (store / "frames" / "c").rglob("*") if path.is_file())
     assert [str(path.relative_to(store)) for path in shards] == [shard_name(n) for n in range(3)]
