@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from framewin import FrameWindowDataset, SplitPart, StoreError, convert, plan, verify
 from framewin.remote import RemotePath, location, refuse_url
 from framewin.schema import FrameFormat
-from framewin.stores import chunk_io, open_store, record, zarr_store
+from framewin.stores import chunk_io, layout, open_store, record
 from framewin.stores.chunk_io import ChunkPlace, runs
 from framewin.stores.chunked_frames import ChunkedFrames, RunReader
 from tests.conftest import import_or_skip, write_frames

@@ -74,19 +74,20 @@ class TaskPool:
         try:
             while True:
                 if failed is None:
-                    for place in islice(waiting, max(0, self._limit() - len(running))):
+                    for position, item in islice(waiting, max(0, self._limit() - len(running))):
                         with self._one_line():
-                            running[self._executor.submit(work, make(place[1]))] = place
+                            future = self._executor.submit(work, make(item))
+                        running[future] = position, item
                 if not running or (failed is not None and min(running.values())[0] > failed):
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 # What has broken the executor comes last.
                 for future in sorted(done, key=lambda one: (_broken(one), running[one][0])):
-                    place, item = running.pop(future)
+                    position, item = running.pop(future)
                     with self._one_line():
                         result = future.result()
                     if result.failure is not None:
-                        failed = place if failed is None else min(failed, place)
+                        failed = position if failed is None else min(failed, position)
                     yield item, result
         finally:
             for future in running:

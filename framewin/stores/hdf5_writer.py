@@ -16,7 +16,7 @@ import numpy as np
 from framewin.errors import StoreError
 from framewin.optional import require
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import durable
+from framewin.stores import durable, tables
 from framewin.stores.chunk_io import ChunkPlace, read_place
 from framewin.stores.chunked_frames import pieces
 from framewin.stores.codecs import Hdf5Codec

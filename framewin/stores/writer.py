@@ -21,6 +21,7 @@ import google_crc32c
 import numpy as np
 
 from framewin.errors import StoreError
+from framewin.remote import Location
 from framewin.schema import StoreMeta
 from framewin.stores import durable, record, tables
 from framewin.stores.chunk_io import ChunkPlace, chunked_frames, read_right
@@ -214,7 +215,7 @@ class StoreWriter:
             raise StoreError("stores can only be written on little-endian machines")
         num_frames, frame_format = meta.clips.num_frames, meta.frame_format
         self.site = site
-        self.path = site.store
+        self.path: Location = site.store
         self.meta = meta
         self.source_files = source_files
         self.layout = layout.resolved(frame_format, num_frames)

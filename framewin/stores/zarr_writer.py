@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores import durable
+from framewin.stores import durable, tables
 from framewin.stores.codecs import BLOSC_LZ4_LEVEL, ZarrCodec
 from framewin.stores.layout import Layout, ResolvedLayout
 from framewin.stores.writer import StoreWriter

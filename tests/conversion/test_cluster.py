@@ -12,10 +12,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +23,6 @@ from typing import Any, Self
 import hypothesis
 import numpy as np
 import pytest
-from framewin.conversion.cluster import Answer, Task, convert_blocks, runs
 from hypothesis import strategies as st
 
 from framewin import (
@@ -34,10 +32,12 @@ from framewin import (
     StoreError,
     convert,
 )
-from framewin.conversion import cluster, fingerprints, run
+from framewin.conversion import fingerprints, tasks
 from framewin.conversion.dask_client import dask_executor
+from framewin.conversion.read import FrameReader
+from framewin.conversion.tasks import Answer, PartConverter, Task, convert_parts, runs
 from framewin.errors import SourceChangedError
-from framewin.stores import durable
+from framewin.stores import codecs, durable, writer
 from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
 from tests.faults.job import bytes_of, remove
@@ -56,9 +56,9 @@ class StopError(Exception):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one chunk, so that there are many; processes are told by their tasks."""
-    monkeypatch.setattr(run, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.1)
+    """Parts of one chunk, so that there are many; processes are told by their tasks."""
+    monkeypatch.setattr(writer, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(codecs, "SHARD_BYTES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +160,8 @@ def test_stacks_and_folders(
             raise StopError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "TASK_BYTES", task_frames * 24)
-        patch.setattr(cluster, "TASKS_AT_LEAST", 1)
+        patch.setattr(tasks, "TASK_BYTES", task_frames * 24)
+        patch.setattr(tasks, "TASKS_AT_LEAST", 1)
         executor = Inline()
         if stop < expected.frames:
             with pytest.raises(StopError):
@@ -175,21 +175,18 @@ def test_stacks_and_folders(
 
 @hypothesis.given(
     numbers=st.sets(st.integers(0, 40)),
-    kept=st.sets(st.integers(0, 40)),
     joined=st.sets(st.integers(0, 40)),
     most=st.integers(1, 5),
 )
-def test_runs_of_blocks(numbers: set[int], kept: set[int], joined: set[int], most: int) -> None:
-    """Every block once, in order; only what must be decoded together makes a run too long."""
-    found = list(runs(sorted(numbers), kept, joined.__contains__, most))
+def test_runs_of_parts(numbers: set[int], joined: set[int], most: int) -> None:
+    """Every part once, in order; only what must be decoded together makes a run too long."""
+    found = list(runs(sorted(numbers), joined.__contains__, most))
     assert [number for one in found for number in one] == sorted(numbers)
     for one in found:
         assert one == list(range(one[0], one[-1] + 1))
-        assert len({number in kept for number in one}) == 1
         assert all(number in joined for number in one[most:])
     for one, other in pairwise(found):
-        if other[0] in joined and other[0] == one[-1] + 1:
-            assert (other[0] in kept) != (one[-1] in kept)
+        assert not (other[0] in joined and other[0] == one[-1] + 1)
 
 
 def test_a_video_makes_the_same_store(real_data: Path, tmp_path: Path) -> None:
@@ -205,7 +202,7 @@ def test_a_video_makes_the_same_store(real_data: Path, tmp_path: Path) -> None:
     report = convert(source, whole, **options)
     assert convert(source, dest, executor=executor, **options).bytes_in == report.bytes_in
     assert bytes_of(dest) == bytes_of(whole)
-    assert [len(task.blocks) for task in executor.tasks] == [18, 17]
+    assert [len(task.parts) for task in executor.tasks] == [18, 17]
     # The second begins in the last block of the first, and is decoded from its beginning twice.
     assert [len(task.plan.clips) for task in executor.tasks] == [2, 1]
 
@@ -253,7 +250,7 @@ def test_tasks_are_small(
     make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the whole plan nor any pixel is sent to and fro: here 64 frames a task."""
-    monkeypatch.setattr(cluster, "TASK_BYTES", 64 * 24)
+    monkeypatch.setattr(tasks, "TASK_BYTES", 64 * 24)
     source = make_clips({"a": range(2000)})
     sizes = []
     for name in ("none", "gzip"):
@@ -283,15 +280,15 @@ def test_a_task_that_comes_too_late(
     task, _ = captured(source, dest, **layout(compression))
     before = bytes_of(dest)
     message = f"worker {HOST} does not see {durable.partial_path(dest)} as it is here"
-    gone = convert_blocks(task)
+    gone = convert_parts(task)
     assert isinstance(gone.failure, StoreError)
     assert str(gone.failure).startswith(f"{message} (No such file or directory)")
-    assert (bytes_of(dest), gone.blocks) == (before, [])
+    assert (bytes_of(dest), gone.parts) == (before, [])
     remove(dest)
     answers: list[Answer] = []
 
     def late(done: int, total: int) -> None:
-        answers.append(convert_blocks(task))
+        answers.append(convert_parts(task))
 
     convert(other, dest, executor=Inline(), progress=late, **layout(compression))
     convert(other, tmp_path / "whole.zarr", **layout(compression))
@@ -309,7 +306,7 @@ def test_a_task_of_the_run_before(
 ) -> None:
     """Regression: of the same plan, it went on writing into the store of the next run.
 
-    It sleeps between two blocks, until the next run is at work, or has published.
+    It sleeps between two parts, until the next run is at work, or has published.
     """
     source, dest = make_clips({"a": range(200)}), tmp_path / "clips.zarr"
     first = Inline()
@@ -320,31 +317,43 @@ def test_a_task_of_the_run_before(
     with pytest.raises(StopError):
         convert(source, dest, executor=first, progress=stop, **layout(compression))
     task = first.tasks[-1]
-    work = cluster._Work(task, Answer(HOST, [], {}, None, None))
-    target = task.places.open()
-    work._block(target, *task.blocks[0], None)
+
+    def check() -> None:
+        if not task.site.is_right():
+            raise StoreError("another conversion is at work there")
+
+    reader = FrameReader(task.plan, task.known)
+    output = writer.PartWriter(task.places, check=check)
+    first_row, _ = task.places.grid.rows(task.parts[0])
+    parts = PartConverter(reader, output, first_row).parts(task.parts)
+    next(parts)
 
     def wake(done: int, total: int) -> None:
-        with pytest.raises(StoreError, match=r"does not see \S+ as it is here"):
-            work._block(target, *task.blocks[1], None)
+        with pytest.raises((StoreError, FileNotFoundError)):
+            next(PartConverter(reader, output, first_row).parts(task.parts))
 
     progress = wake if moment == "at work" else None
     convert(source, dest, executor=Inline(), progress=progress, **layout(compression))
     before = bytes_of(dest)
     # With pixels that would show.
-    work.reader.read = lambda begin, end, out: out.fill(255) or 0  # type: ignore[assignment, func-returns-value]
+    reader.read = lambda begin, end, out: out.fill(255) or 0  # type: ignore[assignment, func-returns-value]
     wake(0, 0)
-    target.file.close()
+    output.close()
     assert bytes_of(dest) == before
 
 
 def test_a_worker_that_loses_its_disk(
     make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the file of frames stayed open; what was spilled is removed."""
+    """Regression: the file of frames stayed open; what was written is removed."""
+    checks = 0
 
     def stale(self: durable.SiteView) -> bool:
-        raise OSError(errno.ESTALE, "Stale file handle")
+        nonlocal checks
+        checks += 1
+        if checks > 2:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return True
 
     monkeypatch.setattr(durable.SiteView, "is_right", stale)
     dest = tmp_path / "clips.zarr"
@@ -355,9 +364,10 @@ def test_a_worker_that_loses_its_disk(
             super().__init__(*arguments, **options)
             opened.append(self)
 
-    monkeypatch.setattr("framewin.stores.places.DataFile", Noted)
+    monkeypatch.setattr("framewin.stores.writer.DataFile", Noted)
+    source = make_clips({"a": range(80)})
     with pytest.raises(StoreError, match="cannot be written: Stale file handle"):
-        convert(make_clips({"a": range(40)}), dest, executor=Inline(), **layout("gzip"))
+        convert(source, dest, executor=Inline(), in_flight=1, **layout("gzip"))
     assert opened
     assert all(file._descriptor == -1 and not file.path.exists() for file in opened)
 
@@ -417,63 +427,29 @@ def test_forked_processes_hold_no_lock(tmp_path: Path) -> None:
         os.kill(int(orphan), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("failing", ["write", "statistics"])
 def test_a_block_that_is_tried_again(
-    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
-    """Regression: its chunks were looked for where those of the first attempt had been spilled."""
-    monkeypatch.setattr(run, "BLOCK_BYTES", 24 * 24)
-    # All in one task.
-    executor = Inline()
-    monkeypatch.setattr(executor, "num_workers", 1, raising=False)
-    monkeypatch.setattr(cluster, "TASKS_AT_LEAST", 1)
-    source, options = make_clips({"a": range(100)}), {**layout("gzip"), "statistics": True}
-    convert(source, tmp_path / "whole.zarr", workers=1, **options)
-    put, calls = cluster.FrameStatistics.put, 0
-
-    def fail() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise MemoryError
-
-    def step(operation: str, path: Path) -> None:
-        if failing == operation and path.parent.name == "spill":
-            fail()
-
-    def failing_put(self: Any, *arguments: Any, **options: Any) -> None:
-        put(self, *arguments, **options)
-        if failing == "statistics":
-            fail()
-
-    monkeypatch.setattr(durable, "failpoint", step)
-    monkeypatch.setattr(cluster.FrameStatistics, "put", failing_put)
-    convert(source, tmp_path / "clips.zarr", executor=executor, **options)
-    assert calls > 2
-    assert [len(task.blocks) for task in executor.tasks] == [5]
-    assert bytes_of(tmp_path / "clips.zarr") == bytes_of(tmp_path / "whole.zarr")
-
-
-def test_spilled_chunks_do_not_pile_up(
     make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task spills into files of a bounded size, each of which is removed once it was taken."""
-    monkeypatch.setattr("framewin.stores.places.SPILL_BYTES", 1)
-    monkeypatch.setattr(cluster, "TASKS_AT_LEAST", 1)
-    dest, left = tmp_path / "clips.zarr", []
-    spill = durable.partial_path(dest) / "spill"
+    """A shard of several blocks is the same where one of them is compressed twice."""
+    monkeypatch.setattr(writer, "BLOCK_BYTES", 24 * 24)
+    monkeypatch.setattr(codecs, "SHARD_BYTES", 96 * 24)
     executor = Inline()
-    monkeypatch.setattr(executor, "num_workers", 2, raising=False)
-    convert(
-        make_clips({"a": range(80)}),
-        dest,
-        executor=executor,
-        in_flight=1,
-        progress=lambda *done: left.append(len([*spill.iterdir()])),
-        **layout("gzip"),
-    )
-    assert [len(task.blocks) for task in executor.tasks] == [5, 5]
-    assert left == [*range(10, 0, -1)]
+    source, options = make_clips({"a": range(200)}), layout("gzip")
+    convert(source, tmp_path / "whole.zarr", workers=1, **options)
+    encode, calls = codecs.ZarrCodec.encode, 0
+
+    def failing(self: codecs.ZarrCodec, frames: np.ndarray) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 7):
+            raise MemoryError
+        return encode(self, frames)
+
+    monkeypatch.setattr(codecs.ZarrCodec, "encode", failing)
+    convert(source, tmp_path / "clips.zarr", executor=executor, **options)
+    assert calls > 25
+    assert [task.parts for task in executor.tasks] == [[0], [1], [2]]
+    assert bytes_of(tmp_path / "clips.zarr") == bytes_of(tmp_path / "whole.zarr")
 
 
 def test_a_worker_that_sees_no_source(make_clips: MakeClips, tmp_path: Path) -> None:
@@ -524,7 +500,7 @@ def test_a_folder_that_changes(make_clips: MakeClips, tmp_path: Path) -> None:
     class Changing(Inline):
         def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
             future = super().submit(*arguments, **options)
-            if self.tasks[-1].blocks[-1][2] == 40:
+            if self.tasks[-1].parts[-1] == 4:
                 os.utime(source / "zarr.json", (1, 1))
                 os.utime(source, (2**31, 2**31))
             return future
@@ -619,7 +595,7 @@ def test_a_full_disk(
     source, dest = make_clips({"a": range(40)}), tmp_path / "clips.zarr"
 
     def full(operation: str, path: Path) -> None:
-        if operation == "fdatasync" and path.parent.name == "spill":
+        if operation == "fdatasync" and path.parent.name == "writing":
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(durable, "failpoint", full)
@@ -630,15 +606,14 @@ def test_a_full_disk(
 
 
 def test_what_a_worker_wrote_is_checked(make_clips: MakeClips, tmp_path: Path) -> None:
-    """Before chunks get their places."""
+    """A shard that is cut short by then is not taken."""
 
     class Damaging(Inline):
         def submit(self, *arguments: object, **options: object) -> Future[Answer]:
             future = super().submit(*arguments, **options)
-            spill = future.result().blocks[0].spill
-            assert spill is not None
-            data = spill.read_bytes()
-            spill.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+            path = future.result().parts[0].path
+            assert path is not None
+            path.write_bytes(path.read_bytes()[:-1])
             return future
 
     with pytest.raises(StoreError, match="does not hold what a worker wrote"):
@@ -690,10 +665,10 @@ def test_an_answer_is_on_disk(
             steps.clear()
             future = super().submit(*arguments, **options)
             [path] = {path for _, path in steps}
-            blocks = len(self.tasks[-1].blocks)
-            assert path.parent.name == ("frames" if compression == "none" else "spill")
+            parts = len(self.tasks[-1].parts)
+            assert path.parent.name == ("frames" if compression == "none" else "writing")
             assert [name for name, _ in steps if name != "truncate"] == [
-                "open", *["write"] * blocks, "fdatasync",
+                "open", *["write"] * parts, "fdatasync",
             ]  # fmt: skip
             tasks += 1
             return future
@@ -703,74 +678,6 @@ def test_an_answer_is_on_disk(
     source = make_clips({"a": range(70)})
     convert(source, tmp_path / "clips.zarr", executor=Watched(), in_flight=1, **layout(compression))
     assert tasks > 5
-
-
-class Deaf(Executor):
-    """Never answers; with a client of no workers, or without."""
-
-    def __init__(self, client: object = None) -> None:
-        self._client = client
-
-    def submit(self, *arguments: object, **options: object) -> Future[Answer]:
-        return Future()
-
-
-class NoWorkers:
-    """What is asked of a Dask client."""
-
-    status = "running"
-
-    def nthreads(self) -> dict[str, int]:
-        return {}
-
-
-def test_nobody_answers(
-    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The conversion ends all the same."""
-    source, dest = make_clips({"a": range(9)}), tmp_path / "clips.zarr"
-    monkeypatch.setattr(run, "STALLED_SECONDS", 0.2)
-    message = rf"no worker has answered for \d+ s, {source}/a/frame_0.png is in the first of their"
-    with pytest.raises(StoreError, match=message):
-        convert(source, dest, executor=Deaf())
-    monkeypatch.setattr(run, "STALLED_SECONDS", 600.0)
-    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.2)
-    with pytest.raises(StoreError, match=message):
-        convert(source, dest, executor=Deaf())
-    monkeypatch.setattr(cluster, "DESERTED_SECONDS", 0.1)
-    with pytest.raises(StoreError, match="there is no worker for 0 s; start some, and repeat"):
-        convert(source, dest, executor=Deaf(NoWorkers()))
-
-
-def test_a_worker_that_writes_is_alive(
-    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long task is waited for as long as its file is written; polls are counted, not timed."""
-    dest, polls = tmp_path / "clips.zarr", 0
-    frames = durable.partial_path(dest) / "frames" / "0"
-
-    class Slow(Deaf):
-        def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Answer]:
-            self.last: Any = Future(), partial(function, *arguments)
-            future: Future[Answer] = self.last[0]
-            return future
-
-    def waited(futures: list[Any], timeout: float) -> Any:
-        nonlocal polls
-        polls += 1
-        future, work = executor.last
-        if polls % 10 == 0 and not future.done():
-            future.set_result(work())
-        else:
-            os.utime(frames, ns=(polls, polls))
-        return wait(futures, 0)
-
-    executor = Slow()
-    monkeypatch.setattr(cluster, "wait", waited)
-    monkeypatch.setattr(cluster, "IDLE_SECONDS", 0.2)
-    source = make_clips({"a": range(30)})
-    assert convert(source, dest, executor=executor, in_flight=1, **layout("none")).frames == 30
-    assert polls >= 10
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:

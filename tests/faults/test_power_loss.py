@@ -28,7 +28,7 @@ LAYOUTS = [(s, c) for s in (".zarr", ".h5") for c in ("none", "gzip")]
 STATES = int(os.environ.get("FRAMEWIN_FAULTS_STATES", "40"))
 
 
-BLOCK_BYTES = 5 * 24
+PART_BYTES = 5 * 24
 PUBLISHED_SHARE = 0.25
 
 
@@ -159,8 +159,8 @@ def ahead(recorder: Recorder) -> list[str]:
             unnamed.discard(name)
         elif kind == "write" and name == durable.JOURNAL:
             found += [f"name of {missing}" for missing in unnamed]
-            blocks = [json.loads(line.rpartition(b" ")[0]) for line in event[3].splitlines()]
-            offsets = {block["block"] * BLOCK_BYTES for block in blocks}
+            parts = [json.loads(line.rpartition(b" ")[0]) for line in event[3].splitlines()]
+            offsets = {part["part"] * PART_BYTES for part in parts}
             found += [f"block at {offset}" for offset in offsets & unsynced.get("0", set())]
             unsynced.setdefault(name, set()).add(event[2])
         elif kind == "write":

@@ -10,11 +10,11 @@ import os
 import re
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from framewin.stores.frame_files import ShardFiles
 
 from framewin import FrameWindowDataset, StoreError, convert
 from framewin import plan as fitting_plan
@@ -22,9 +22,13 @@ from framewin.conversion.fingerprints import Fingerprints
 from framewin.conversion.plan import draft_conversion, plan_conversion
 from framewin.errors import AppearedError, InUseError
 from framewin.frames import open_frames
+from framewin.schema import ClipTable, FrameFormat, StoreMeta
 from framewin.sources.clips import Clip
 from framewin.stores import cache, durable, folder_lock
-from framewin.stores.chunk_io import StoredChunk
+from framewin.stores import layout as layouts
+from framewin.stores.layout import Layout
+from framewin.stores.writer import Part
+from framewin.stores.zarr_writer import Writer
 from tests.conftest import MakeClips, make_frame
 from tests.faults.job import CHUNK_FRAMES, Failpoint, bytes_of, convert_with
 
@@ -47,76 +51,44 @@ def interrupted(source: Path, dest: Path, compression: str = "none") -> dict[str
     return bytes_of(durable.partial_path(dest))
 
 
-def shards(folder: Path) -> ShardFiles:
-    """Two chunks, a file for each."""
-    return ShardFiles(
-        folder,
-        chunk_frames=1,
-        num_chunks=2,
-        shard_chunks=1,
-        trailers=False,
-        codec=None,  # type: ignore[arg-type] - nothing is compressed here
-        index=lambda shard: b"end",
-    )
-
-
-CHUNKS = [StoredChunk(number, 0, 5, b"bytes") for number in range(2)]
-
-
-def test_a_sync_between_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal's thread may ask for it when one file is complete and the next not yet open."""
-    files = shards(tmp_path)
-    files.commit(CHUNKS[:1])
-    asked = []
-
-    def ask(operation: str, path: Path) -> None:
-        if (operation, path.name) == ("open", "1"):
-            files.sync()
-            asked.append(path)
-
-    monkeypatch.setattr(durable, "failpoint", ask)
-    files.commit(CHUNKS[1:])
-    files.close()
-    assert len(asked) == 1
-    assert [(tmp_path / name).read_bytes() for name in "01"] == [b"bytesend", b"bytes"]
-
-
-def test_a_file_is_not_closed_while_it_is_synced(
+def test_a_part_is_taken_while_others_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its descriptor could be that of another file by then."""
-    files = shards(tmp_path)
-    files.commit(CHUNKS[:1])
-    syncing, closed, fdatasync, close = threading.Event(), threading.Event(), os.fdatasync, os.close
-    failures: list[BaseException] = []
+    """The journal's thread waits for the disk while the next shard is committed."""
+    meta = StoreMeta(FrameFormat(2, 3, 1, "uint8"), ClipTable.from_frame_numbers(["a"], [range(9)]))
+    files = [("", ["0.png"] * 9)]
+    monkeypatch.setattr(layouts, "SHARD_BYTES", 1)
+    site = durable.Site(tmp_path / "clips.zarr")
+    site.folder.mkdir()
+    site.begin({}, resume=False)
+    writer = Writer(site, meta, files, Layout("gzip", chunk_frames=1))
+    frames = np.arange(54, dtype=np.uint8).reshape(9, 2, 3, 1)
+
+    def part(number: int) -> Part:
+        block = writer.parts.write_block(number, frames[number : number + 1])
+        return writer.parts.write_part(number, [block])
+
+    writer.commit(part(0))
+    syncing, committed, fdatasync = threading.Event(), threading.Event(), os.fdatasync
 
     def slow(descriptor: int) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            syncing.set()
-            # Only where the file is closed meanwhile does the wait end early.
-            closed.wait(0.3)
+        syncing.set()
+        assert committed.wait(20)
         fdatasync(descriptor)
 
-    def closing(descriptor: int) -> None:
-        close(descriptor)
-        if syncing.is_set():
-            closed.set()
-
-    def sync() -> None:
-        try:
-            files.sync()
-        except OSError as exc:
-            failures.append(exc)
-
     monkeypatch.setattr(os, "fdatasync", slow)
-    thread = threading.Thread(target=sync)
-    thread.start()
-    assert syncing.wait(20)
-    monkeypatch.setattr(os, "close", closing)
-    files.commit(CHUNKS[1:])
-    thread.join()
-    files.close()
-    assert failures == []
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(writer.sync)
+        assert syncing.wait(20)
+        for number in range(1, 9):
+            writer.commit(part(number))
+        committed.set()
+        done.result()
+        writer.sync()
+    assert sorted(path.name for path in site.frames.iterdir()) == [*map(str, range(9))]
+    assert not any(site.writing.iterdir())
+    assert np.array_equal(writer.frames().take(np.arange(9)), frames)
+    writer.close()
 
 
 def test_a_failed_sync_fails_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

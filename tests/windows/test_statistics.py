@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framewin import FrameWindowDataset, StoreError, convert, verify
-from framewin.conversion import statistics
 from framewin.frames import Frames, open_frames
 from framewin.schema import STATISTICS
 from framewin.stores import open_store
@@ -121,35 +120,12 @@ def test_infinite_frames_are_converted_without_a_warning(
     values = np.array([-np.inf, np.inf, 1, 3, np.inf, -np.inf], "float32")
     np.save(tmp_path / "clip.npy", np.broadcast_to(values.reshape(6, 1, 1, 1), (6, 2, 2, 1)))
     for name, block_bytes in (("whole", 2**20), ("parts", 1)):
-        monkeypatch.setattr("framewin.conversion.run.BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr("framewin.conversion.statistics.READ_BYTES", block_bytes)
         store = tmp_path / f"{name}.zarr"
         convert(tmp_path / "clip.npy", store, chunk_frames=1, statistics=True)
         found = open_store(store).statistics()
         assert found["mean"].tolist() == values.tolist()
         assert found["motion"].tolist()[1:] == [np.inf, np.inf, 2, np.inf, np.inf]
-
-
-def test_a_block_that_is_tried_again_loses_nothing(
-    make_clips: MakeClips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The frame beside it, which another block has left, is still there."""
-    source = make_clips({"a": range(30)})
-    expected = tmp_path / "whole.zarr"
-    convert(source, expected, chunk_frames=5, statistics=True)
-    failures, plain = [1], statistics.frame_motions
-
-    def unlucky(*arguments: object, **named: object) -> np.ndarray:
-        if failures and len(arguments[0]) == 1:
-            failures.pop()
-            raise MemoryError("for a moment")
-        return plain(*arguments, **named)
-
-    monkeypatch.setattr("framewin.conversion.run.BLOCK_BYTES", 1)
-    monkeypatch.setattr(statistics, "frame_motions", unlucky)
-    convert(source, tmp_path / "clips.zarr", chunk_frames=5, statistics=True, workers=1)
-    assert failures == []
-    found = open_store(tmp_path / "clips.zarr").statistics()
-    assert same_bits(found, open_store(expected).statistics())
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
@@ -215,9 +191,14 @@ def test_stores_without_are_read_when_asked(make_store: MakeClips) -> None:
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_interrupted_conversions_record_the_same(
-    make_clips: MakeClips, tmp_path: Path, suffix: str, compression: str
+    make_clips: MakeClips,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    compression: str,
 ) -> None:
-    """Blocks that are kept are looked at again: the store is the same to the last bit."""
+    """Of parts that are kept, too: the store is the same to the last bit."""
+    monkeypatch.setattr("framewin.stores.codecs.SHARD_BYTES", 1)
     source = make_clips({"a": range(30), "b": range(18)})
     whole, dest = tmp_path / f"whole{suffix}", tmp_path / f"clips{suffix}"
     options = {"compression": compression, "chunk_frames": 5, "workers": 2, "statistics": True}
@@ -228,7 +209,7 @@ def test_interrupted_conversions_record_the_same(
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("framewin.conversion.run.BLOCK_BYTES", 1)
+        patch.setattr("framewin.stores.writer.BLOCK_BYTES", 1)
         with pytest.raises(KeyboardInterrupt):
             convert(source, dest, **options, progress=stop)
         report = convert(source, dest, **options)
