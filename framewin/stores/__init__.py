@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
-
-import numpy as np
+from typing import Any, cast
 
 from framewin.errors import DeniedObjectError, StoreError
 from framewin.remote import Location, RemotePath, location
