@@ -20,8 +20,6 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5"}
 """Suffix of a store's name -> its format."""
 
 
-
-
 def open_store(path: str | Location, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> Store:
     """Open a store that `framewin convert` wrote.
 
