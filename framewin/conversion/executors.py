@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from framewin.errors import FramewinError, StoreError
+from framewin.errors import FramewinError, StoreError, one_line
 from framewin.stores.chunked_frames import usable_cores
 
 TASKS_PER_WORKER = 2
@@ -105,7 +105,7 @@ class TaskPool:
             raise
         # CancelledError: Dask cancels what it has lost sight of.
         except (Exception, CancelledError) as exc:
-            reason = ": ".join([type(exc).__name__, *str(exc).splitlines()[:1]])
+            reason = one_line(exc, kind=True)
             if self._client is not None and self._client.status != "running":
                 reason = "the connection to the Dask scheduler is lost"
             raise StoreError(

@@ -28,7 +28,7 @@ from framewin.conversion.settings import (
 )
 from framewin.conversion.statistics import frame_statistics
 from framewin.conversion.tasks import Answer, PartConverter, Tasks, convert_parts
-from framewin.errors import FramewinError, SourceChangedError, SourceError, StoreError
+from framewin.errors import FramewinError, SourceChangedError, SourceError, StoreError, one_line
 from framewin.schema import STATISTICS, FrameFormat, Gap, Progress
 from framewin.settings import taken
 from framewin.sources.damage import Damaged
@@ -173,7 +173,7 @@ def _write_error(plan: ConversionPlan, exc: OSError) -> StoreError:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         needed = f"{plan.needed_bytes:,} bytes"
         advice = f"; all of it needs {needed}; make room and repeat the command to go on"
-    return StoreError(f"{plan.dest} cannot be written: {exc.strerror or exc}{advice}")
+    return StoreError(f"{plan.dest} cannot be written: {one_line(exc)}{advice}")
 
 
 def _refuse_damaged_stores(plan: ConversionPlan) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from framewin.conversion.tasks import ordered_map
+from framewin.parallel import ordered_map
 from framewin.schema import STATISTICS, StoreMeta
 from framewin.stores.chunked_frames import pieces
 from framewin.windows.statistics import FrameStatistics

@@ -13,9 +13,8 @@ import os
 import socket
 import threading
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -28,7 +27,14 @@ from framewin import __version__
 from framewin.conversion.fingerprints import Fingerprints, KnownFiles
 from framewin.conversion.read import FrameReader
 from framewin.conversion.source import OpenSource
-from framewin.errors import FramewinError, MissingDependencyError, SourceError, StoreError
+from framewin.errors import (
+    FramewinError,
+    MissingDependencyError,
+    SourceError,
+    StoreError,
+    one_line,
+)
+from framewin.parallel import ordered_map, repeated
 from framewin.sources import is_seekable
 from framewin.sources.damage import Damaged
 from framewin.stores.durable import SiteView
@@ -39,24 +45,7 @@ TASK_BYTES = 2**24
 TASKS_AT_LEAST = 4
 """Per worker, where there are parts for them."""
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def ordered_map(
-    pool: Executor | None, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
-) -> Iterator[Result]:
-    """Results in the order of the items, of which at most `ahead` are under way in the pool."""
-    if pool is None:
-        yield from map(function, items)
-        return
-    running: deque[Future[Result]] = deque()
-    for item in items:
-        running.append(pool.submit(function, item))
-        if len(running) >= ahead:
-            yield running.popleft().result()
-    while running:
-        yield running.popleft().result()
 
 
 class PartConverter:
@@ -281,17 +270,15 @@ def tried_twice(plan: OpenSource, begin: int, end: int, attempt: Callable[[], Re
     """
     pieces = plan.pieces(begin, end)
     times = 1 if any(plan.clips[clip].in_order for clip, _, _ in pieces) else 2
-    for _ in range(times):
-        try:
-            return attempt()
-        except (FramewinError, OSError):
-            raise
-        except Exception as exc:
-            last = exc
-    raise StoreError(
-        f"{next(plan.paths(begin, end))} or one of the {end - begin - 1} frames behind it failed"
-        f"{' twice' if times == 2 else ''} ({type(last).__name__}: {last})"
-    ) from last
+    try:
+        return repeated(attempt, times, lambda exc: not isinstance(exc, FramewinError | OSError))
+    except (FramewinError, OSError):
+        raise
+    except Exception as exc:
+        raise StoreError(
+            f"{next(plan.paths(begin, end))} or one of the {end - begin - 1} frames behind it "
+            f"failed{' twice' if times == 2 else ''} ({one_line(exc, kind=True)})"
+        ) from exc
 
 
 def _check_version(task: Task, host: str) -> None:
