@@ -37,7 +37,7 @@ from framewin.conversion.dask_client import dask_executor
 from framewin.conversion.read import FrameReader
 from framewin.conversion.tasks import Answer, PartConverter, Task, convert_parts, runs
 from framewin.errors import SourceChangedError
-from framewin.stores import durable, layout, writer
+from framewin.stores import codecs, durable, layout, writer
 from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
 from tests.faults.job import bytes_of, remove

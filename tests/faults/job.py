@@ -18,7 +18,7 @@ from pathlib import Path
 
 from framewin import StoreError, convert, verify
 from framewin.conversion import journal
-from framewin.stores import codecs, durable, writer
+from framewin.stores import durable, layout, writer
 
 CHUNK_FRAMES = 5
 ACTIONS = ("ENOSPC once", "ENOSPC", "EIO once", "EIO")
@@ -90,13 +90,13 @@ def recovers(source: Path, dest: Path, compression: str, expected: dict[str, byt
 
 def kill_at(source: Path, dest: Path, compression: str, number: int) -> None:
     """Convert in this process, which is killed at an operation."""
-    writer.BLOCK_BYTES = codecs.SHARD_BYTES = journal.SYNC_BYTES = 1
+    writer.BLOCK_BYTES = layout.SHARD_BYTES = journal.SYNC_BYTES = 1
     convert_with(source, dest, compression, Failpoint(number, "kill"))
 
 
 def main() -> None:
     """See above."""
-    writer.BLOCK_BYTES = codecs.SHARD_BYTES = journal.SYNC_BYTES = 1
+    writer.BLOCK_BYTES = layout.SHARD_BYTES = journal.SYNC_BYTES = 1
     source, dest, compression, *fault = sys.argv[1:]
     failpoint = Failpoint(int(fault[0]), fault[1]) if fault else Failpoint()
     try:

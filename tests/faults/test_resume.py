@@ -209,8 +209,8 @@ import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from framewin.conversion import journal
 from framewin.sources import png
-from framewin.stores import codecs, writer
-writer.BLOCK_BYTES = codecs.SHARD_BYTES = journal.SYNC_BYTES = 1
+from framewin.stores import layout, writer
+writer.BLOCK_BYTES = layout.SHARD_BYTES = journal.SYNC_BYTES = 1
 left, closing = int(sys.argv.pop(1)), threading.Event()
 decode, shutdown = png.decode, ThreadPoolExecutor.shutdown
 
