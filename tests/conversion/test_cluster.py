@@ -37,7 +37,8 @@ from framewin.conversion.dask_client import dask_executor
 from framewin.conversion.read import FrameReader
 from framewin.conversion.tasks import Answer, PartConverter, Task, convert_parts, runs
 from framewin.errors import SourceChangedError
-from framewin.stores import codecs, durable, layout, writer
+from framewin.stores import codecs, durable, writer
+from framewin.stores import layout as layouts
 from framewin.stores.durable import DataFile
 from tests.conftest import ROOT, MakeClips, import_or_skip, make_frame, write_frames
 from tests.faults.job import bytes_of, remove
@@ -58,7 +59,7 @@ class StopError(Exception):
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of one chunk, so that there are many; processes are told by their tasks."""
     monkeypatch.setattr(writer, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(layout, "SHARD_BYTES", 1)
+    monkeypatch.setattr(layouts, "SHARD_BYTES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +433,7 @@ def test_a_block_that_is_tried_again(
 ) -> None:
     """A shard of several blocks is the same where one of them is compressed twice."""
     monkeypatch.setattr(writer, "BLOCK_BYTES", 24 * 24)
-    monkeypatch.setattr(layout, "SHARD_BYTES", 96 * 24)
+    monkeypatch.setattr(layouts, "SHARD_BYTES", 96 * 24)
     executor = Inline()
     source, options = make_clips({"a": range(200)}), layout("gzip")
     convert(source, tmp_path / "whole.zarr", workers=1, **options)

@@ -198,7 +198,7 @@ def test_interrupted_conversions_record_the_same(
     compression: str,
 ) -> None:
     """Of parts that are kept, too: the store is the same to the last bit."""
-    monkeypatch.setattr("framewin.stores.codecs.SHARD_BYTES", 1)
+    monkeypatch.setattr("framewin.stores.layout.SHARD_BYTES", 1)
     source = make_clips({"a": range(30), "b": range(18)})
     whole, dest = tmp_path / f"whole{suffix}", tmp_path / f"clips{suffix}"
     options = {"compression": compression, "chunk_frames": 5, "workers": 2, "statistics": True}
