@@ -12,7 +12,7 @@ import numpy as np
 
 from framewin.arrays.clips import Column
 from framewin.errors import StoreError
-from framewin.remote import Location, location
+from framewin.remote import Location, location, refuse_url
 from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import cache as caching
 from framewin.stores import open_store
@@ -78,6 +78,7 @@ def open_frames(
     """
     # The folder of the process, or of one that opens it again, may be another one later.
     if cache is not None and cache != "memory":
+        refuse_url(cache, "name a file of this machine to cache the frames in")
         cache = Path(cache).absolute()
     of_array = {
         "array": array,

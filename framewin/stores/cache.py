@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from framewin.errors import AppearedError, HeldElsewhereError, InUseError, StoreError, one_line
-from framewin.remote import Location, refuse_url
+from framewin.remote import Location
 from framewin.schema import Int64Array, Progress, StoreMeta
 from framewin.stores import durable
 from framewin.stores.chunk_io import range_crc32c
@@ -144,7 +144,6 @@ def on_disk(
         StoreError: The file holds the frames of another store, or of this one before it was
             changed, or it cannot be written.
     """
-    refuse_url(path, "name a file of this machine to cache the frames in")
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no file"
         raise StoreError(f"{path} is {kind}; name the file to cache the frames in")
