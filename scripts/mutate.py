@@ -51,7 +51,7 @@ TESTS = {
     "scaling": "test_scaling windows/test_statistics",
     "batches": "adapters/test_batches test_augment windows/test_lanes",
 }
-TIMEOUT_SECONDS = 200
+TIMEOUT_SECONDS = 600
 # A failure is a failure, however long its example; TensorFlow takes longer to start than most
 # tests to run.
 PLUGIN = """

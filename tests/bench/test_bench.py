@@ -306,7 +306,7 @@ def test_mistakes_are_one_line(make_store: MakeClips, tmp_path: Path) -> None:
         (["--only", "nonsense"], "only must name ways, got 'nonsense'; there are memcpy,"),
         (["--chart", "c.jpg"], "--chart must end in .png, got c.jpg"),
         (["--chart", "gone/c.png"], "--chart must be a new file in a folder that is there"),
-        (["--step-ms", "0"], "step_ms must be > 0, got 0.0"),
+        (["--step-ms", "0"], "--step-ms must be > 0, got 0.0"),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:
