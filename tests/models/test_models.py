@@ -11,11 +11,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset
 from framewin.metrics import last_frame, to_unit
 from framewin.model_table import MODELS
 from framewin.schema import FrameFormat
 from tests.conftest import import_or_skip
+from tests.helpers.windows import open_windows
 
 pytestmark = pytest.mark.usefixtures("tf")
 
@@ -89,7 +89,7 @@ def test_targets_are_out_of_reach(name: str, tmp_path: Path) -> None:
     for place, each in enumerate((frames, changed)):
         np.save(tmp_path / f"{place}.npy", each)
         window = {"input_frames": 3, "predict_frames": 4, "axes": "tyxc"}
-        batch = FrameWindowDataset(tmp_path / f"{place}.npy", **window).batch([0])
+        batch = open_windows(tmp_path / f"{place}.npy", **window).batch([0])
         forecasts.append(np.asarray(model.predict_on_batch(batch[0])))
         targets.append(batch[1])
     assert not (targets[0] == targets[1]).any()
