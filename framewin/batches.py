@@ -11,7 +11,8 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypedDict, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypedDict, TypeVar
 
 import numpy as np
 
@@ -375,13 +376,32 @@ class Batches(Sequence[Batch]):
         return frames[:, :count], frames[:, count:]
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Call = Callable[Arguments, Result]
 
 
-def takes_batch_options(method: Method) -> Method:
+def renamed(**spellings: str) -> Callable[[Call[Arguments, Result]], Call[Arguments, Result]]:
+    """Refuse arguments that a call had before by what to write now."""
+
+    def decorate(call: Call[Arguments, Result]) -> Call[Arguments, Result]:
+        @wraps(call)
+        def checked(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+            for name in options:
+                if name in spellings:
+                    raise TypeError(f"{name}= is no argument here any more: {spellings[name]}")
+            return call(*args, **options)
+
+        return checked
+
+    return decorate
+
+
+def takes_batch_options(method: Call[Arguments, Result]) -> Call[Arguments, Result]:
     """Let `help` show a method's `**options` as the fields of `Batches`."""
     own = inspect.signature(method)
     chosen = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = list(inspect.signature(Batches).parameters.values())[1:]
+    method = renamed(shard="write num_shards=n, shard_index=i for shard=(i, n)")(method)
     method.__signature__ = own.replace(parameters=[*chosen, *options])  # type: ignore[attr-defined]
     return method

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, cast
 
 import numpy as np
 
-from framewin.batches import PARALLEL_BATCHES, Batches, BatchOptions, takes_batch_options
+from framewin.batches import PARALLEL_BATCHES, Batches, BatchOptions, renamed, takes_batch_options
 from framewin.errors import StoreError
 from framewin.frames import Frames, open_frames, refuse_another
 from framewin.remote import Location
@@ -33,6 +33,22 @@ if TYPE_CHECKING:
     from framewin.forecast.window_figures import WindowPicture
 
 CLIPS_NAMED_IN_ERRORS = 5
+_OF_FRAMES = (
+    *("cache", "cache_bytes", "nodata", "array", "axes", "clip_ids", "clip_starts"),
+    *("frame_numbers", "allow_missing_chunks", "storage_options", "verify", "progress"),
+)
+_OLD_ARGUMENTS = {
+    "path": "give it first, without its name",
+    "split_file": 'write split=SplitPart("train", file=...)',
+    "split_span": 'write split=SplitPart("train", span=...)',
+    **{of: f"write FrameWindowDataset(open_frames(path, {of}=...), ...)" for of in _OF_FRAMES},
+}
+_OLD_METHODS = {
+    "to_batches": "ds.batches(...)",
+    "schedule": "ds.batches(...).schedule",
+    "state": "ds.batches(...).state(steps)",
+    "memory_estimate": "ds.batches(...).memory_estimate()",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ class FrameWindowDataset:
     (744, (5, 64, 64, 1), (5, 64, 64, 1))
     """
 
+    @renamed(**_OLD_ARGUMENTS)
     def __init__(
         self,
         frames: str | Location | Frames,
@@ -142,7 +159,8 @@ class FrameWindowDataset:
             raise ValueError(f"sample_weight must be None or 'nodata', got {sample_weight!r}")
         if sample_weight == "nodata" and source.meta.nodata is None:
             raise ValueError(
-                f"{source.path} has no no-data value; give one, for example nodata=255"
+                f"{source.path} has no no-data value; give one, for example "
+                "open_frames(path, nodata=255)"
             )
         if clips is not None and split is not None:
             raise ValueError("give clips or split, not both")
@@ -565,6 +583,13 @@ class FrameWindowDataset:
             pin_memory=pin_memory,
             prefetch_factor=prefetch_factor,
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            now = f"; write {_OLD_METHODS[name]}" if name in _OLD_METHODS else ""
+            text = f"'FrameWindowDataset' object has no attribute {name!r}{now}"
+            raise AttributeError(text, name=name, obj=self)
 
     def __repr__(self) -> str:
         spec = self.spec

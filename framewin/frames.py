@@ -113,7 +113,7 @@ class Frames:
         self._options = options
         self._progress = progress
         self._opened_by = os.getpid()
-        self._in_memory: set[tuple[int, int]] = set()
+        self._in_memory = np.zeros(store.meta.clips.num_frames, bool)
 
     @property
     def path(self) -> Location:
@@ -168,11 +168,15 @@ class Frames:
         """
         cache = self._options["cache"]
         if cache == "memory":
-            ranges = zip(runs.starts.tolist(), (runs.starts + runs.lengths).tolist(), strict=True)
-            new = sorted({*ranges} - self._in_memory)
-            if new:
-                self._store = caching.in_memory(self._store, new, self._progress)
-                self._in_memory.update(new)
+            new = np.zeros_like(self._in_memory)
+            for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
+                new[start : start + length] = True
+            new &= ~self._in_memory
+            edges = np.flatnonzero(np.diff(new, prepend=False, append=False))
+            ranges = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+            if ranges:
+                self._store = caching.in_memory(self._store, ranges, self._progress)
+                self._in_memory |= new
         elif cache is not None and not isinstance(self._store, caching.CachedStore):
             self._store = caching.on_disk(
                 self._store, cache, self._progress, verify=self._options["verify"]

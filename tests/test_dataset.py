@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 import pickle
@@ -354,3 +355,26 @@ def test_windows_of_inputs_alone(make_store: MakeClips, tf: ModuleType) -> None:
         assert {tuple(each.shape[1:]) for each in targets} == {(0, *wanted[0].shape[1:])}
     with pytest.raises(ValueError, match="lead_gap is for windows with predict_frames, got 2"):
         open_dataset(ds.path, predict_frames=0, lead_gap=2)
+
+
+def test_old_names_say_what_to_write(make_store: MakeClips) -> None:
+    """Arguments and methods that were, each by the call that replaces it."""
+    ds = open_dataset(make_store(CLIPS))
+    for old, now in {
+        "cache": "write FrameWindowDataset(open_frames(path, cache=...), ...)",
+        "split_file": 'write split=SplitPart("train", file=...)',
+        "path": "give it first, without its name",
+    }.items():
+        text = f"{old}= is no argument here any more: {now}"
+        with pytest.raises(TypeError, match=re.escape(text)):
+            FrameWindowDataset(ds.path, input_frames=1, predict_frames=1, **{old: "x"})
+    for call in (ds.batches, ds.to_tf_dataset, ds.to_keras_dataset, ds.to_torch_loader):
+        with pytest.raises(TypeError, match=re.escape("shard_index=i for shard=(i, n)")):
+            call(batch_size=2, shard=(0, 2))
+    with pytest.raises(
+        AttributeError, match=r"'state'; write ds\.batches\(\.\.\.\)\.state\(steps\)"
+    ):
+        ds.state(3, batch_size=2)
+    assert not hasattr(ds, "x")
+    assert list(inspect.signature(FrameWindowDataset).parameters)[:2] == ["frames", "input_frames"]
+    assert "shard_index" in inspect.signature(ds.to_tf_dataset).parameters

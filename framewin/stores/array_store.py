@@ -112,7 +112,7 @@ def open_array(path: str | Location, **options: Any) -> ArrayStore:
 
     Args:
         path: A Zarr group or array, an HDF5 or netCDF4 file, or a .npy file.
-        options: As for `FrameWindowDataset`.
+        options: As for `framewin.open_frames`.
 
     Raises:
         StoreError: No such file or array, axes that do not fit it, values that are not numbers

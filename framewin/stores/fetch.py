@@ -86,9 +86,9 @@ def fetch(
     checksums of the store's record, and kept.
 
     Args:
-        url: Of a store, as for `FrameWindowDataset`.
+        url: Of a store, as for `framewin.open_frames`.
         dest: The store to make.
-        storage_options: As for `FrameWindowDataset`.
+        storage_options: As for `framewin.open_frames`.
         workers: Requests at a time; by default 16.
         restart: Begin anew, whatever an interrupted fetch has left.
         progress: Called with (bytes done, bytes in all).

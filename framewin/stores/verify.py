@@ -72,7 +72,7 @@ def verify(
         full: Then also read all of it through the library of its format, zarr or h5py, as
             others do, and compare; not of a URL.
         workers: Reading threads; by default one per core this process may use, or 16 of a URL.
-        storage_options: Of a URL; see `FrameWindowDataset`.
+        storage_options: Of a URL; see `framewin.open_frames`.
         progress: Called with (frames done, frames in all); frames count twice with `full`.
 
     Raises:

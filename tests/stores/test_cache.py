@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framewin import FrameWindowDataset, StoreError, convert
+from framewin import FrameWindowDataset, SplitPart, StoreError, convert, open_frames
 from framewin.stores import cache as caching
 from framewin.stores.chunked_frames import ChunkedFrames
 from tests.conftest import MakeClips, import_or_skip, make_frame
@@ -36,6 +36,20 @@ def test_memory_holds_the_clips_used(make_store: MakeClips) -> None:
     assert not ds.frames[:18].any()
     assert calls[-1] == (40, 40)
     assert len(calls) == 8
+
+
+def test_memory_is_filled_once(make_store: MakeClips) -> None:
+    """Datasets that share frames decode those that no other has, and none twice."""
+    store, calls = make_store(CLIPS, converted=COMPRESSED), []
+    frames = open_frames(store, cache="memory", progress=lambda *done: calls.append(done))
+    shape = {"input_frames": 1, "predict_frames": 1}
+    parts = FrameWindowDataset(frames, **shape, clips=["b"]).split(t=0.5, v=0.5, by="time")
+    FrameWindowDataset(frames, **shape, split=SplitPart("v", parts.save()))
+    assert len(calls) == 8
+    whole = FrameWindowDataset(frames, **shape)
+    FrameWindowDataset(frames, **shape, clips=["a"])
+    assert len(calls) == 8 + 7
+    assert np.array_equal(whole.frames[:20], [make_frame(0, n) for n in range(20)])
 
 
 def test_a_file_is_filled_once(
@@ -243,7 +257,9 @@ def test_nan_as_no_data_in_what_is_decoded(tmp_path: Path) -> None:
 def test_weights_need_a_no_data_value(make_store: MakeClips) -> None:
     """The error says how to give one; giving one overrides the store's."""
     store = make_store(CLIPS)
-    with pytest.raises(ValueError, match=r"has no no-data value; give one, for example nodata=255"):
+    with pytest.raises(
+        ValueError, match=r"has no no-data value; .* open_frames\(path, nodata=255\)"
+    ):
         open_cached(store, sample_weight="nodata")
     with pytest.raises(ValueError, match="sample_weight must be None or 'nodata', got 'x'"):
         open_cached(store, sample_weight="x")
