@@ -30,10 +30,11 @@ ROOT = Path(__file__).parent.parent
 
 NOT_INSTALLED = " is not installed"
 # What a machine may lack where FRAMEWIN_REQUIRE=all (as in CI): beginnings of reasons to skip.
-# A second backend of Keras and a peer in the benchmark are large, or change too often.
-NOT_REQUIRED = ("jax", "xbatcher")
+# A second backend of Keras and some peers in the benchmarks are large, or change too often.
+NOT_REQUIRED = ("jax", "xbatcher", "zarrs", "insitubatch")
 EXPECTED_SKIPS = (
     *(f"{module}{NOT_INSTALLED}" for module in NOT_REQUIRED),
+    "zarr-python ",
     "no real data at",
     "a small disk cannot be mounted here",
     "there is no mount command",
@@ -45,7 +46,16 @@ EXPECTED_SKIPS = (
 
 # What trains, starts frameworks or many processes; `scripts/test --quick` leaves it out.
 SLOW = (
-    *("adapters", "bench", "cli", "faults", "forecast", "models", "conversion/test_cluster.py"),
+    *(
+        "adapters",
+        "bench",
+        "benchmarks",
+        "cli",
+        "faults",
+        "forecast",
+        "models",
+        "conversion/test_cluster.py",
+    ),
     *("test_readme.py", "test_scripts.py", "test_testing.py", "test_augment.py", "test_remote.py"),
     *("stores/test_fetch.py", "test_sample_data.py", "test_startup.py", "test_planning.py"),
 )

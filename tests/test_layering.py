@@ -77,7 +77,6 @@ ALLOWED = {
         "",
         "process",
         "stores",
-        "conversion",
         "dataset",
         "augment",
     },
@@ -120,10 +119,7 @@ MAY_USE = {
         *("keras", "tensorflow", "tensorboard"),
         *("PIL", "av", "cv2", "h5py", "imagecodecs", "matplotlib"),
     },
-    "bench": {
-        *("keras", "tensorflow", "torch", "grain", "albumentations", "PIL", "imagecodecs"),
-        *("h5py", "zarr", "tensorstore", "xarray", "xbatcher"),
-    },
+    "bench": {"keras", "tensorflow", "PIL", "imagecodecs"},
     "cli": {"rich", "typer", "tensorflow"},
 }
 PURE = {"windows", "metrics"}

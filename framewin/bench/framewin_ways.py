@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
+from framewin.augment import Augment
 from framewin.bench.scene import Scene
 
 
 def numpy_batches(scene: Scene) -> Iterator[Any]:
     """`ds.batch`, on one thread."""
-    step = 0
-    while True:
-        yield scene.dataset.batch(scene.plan.windows(step).tolist())
-        step += 1
+    return (scene.dataset.batch(scene.plan.windows(step).tolist()) for step in count())
 
 
 def tf_dataset(scene: Scene) -> Iterator[Any]:
@@ -23,8 +22,6 @@ def tf_dataset(scene: Scene) -> Iterator[Any]:
 
 def tf_dataset_flipped(scene: Scene) -> Iterator[Any]:
     """`ds.to_tf_dataset` with half of the windows mirrored."""
-    from framewin.augment import Augment
-
     augment = Augment(flip_horizontal=True)
     return iter(scene.dataset.to_tf_dataset(**_options(scene), augment=augment).repeat())
 
@@ -37,8 +34,7 @@ def keras_dataset(scene: Scene) -> Iterator[Any]:
 
     def batches() -> Iterator[Any]:
         while True:
-            for step in range(sequence.num_batches):
-                yield sequence[step]
+            yield from (sequence[step] for step in range(sequence.num_batches))
             sequence.on_epoch_end()
 
     return fed_by(batches, scene)

@@ -1,20 +1,22 @@
-"""A way alone in a process of its own: time to the first batch, and memory.
-
-`python -m framewin.bench.fresh NAME RECIPE` prints one line of JSON.
-"""
+"""A way alone in a process of its own: time to the first batch, and memory."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from framewin.errors import StoreError
+from framewin.bench.scene import Scene
+from framewin.bench.ways import Way, close
+from framewin.errors import StoreError, one_line
+from framewin.process import keep_freed_memory, silenced
 
 BATCHES = 20
 """Until peak memory is read, or `SECONDS` have passed."""
@@ -23,12 +25,12 @@ PATIENCE_SECONDS = 600.0
 STATUS = Path("/proc/self/status")
 
 
-def measure(name: str, recipe: dict[str, Any]) -> dict[str, float]:
+def measure(way: Way, recipe: dict[str, Any]) -> dict[str, float]:
     """Start a process for a way and wait for what it finds.
 
     Args:
-        name: One of `WAYS`.
-        recipe: Keyword arguments of `Scene.open`, paths as text.
+        way: What makes the batches.
+        recipe: Keyword arguments of `Scene.open`.
 
     Returns:
         first_batch_seconds: From opening the store, with libraries imported, to the first batch.
@@ -37,20 +39,36 @@ def measure(name: str, recipe: dict[str, Any]) -> dict[str, float]:
     Raises:
         StoreError: The process failed.
     """
-    # Without the current folder, which may hold modules of a stranger.
-    command = [sys.executable, "-P", "-m", "framewin.bench.fresh", name, json.dumps(recipe)]
+    context = multiprocessing.get_context("spawn")
+    result, end = context.Pipe(duplex=False)
+    process = context.Process(target=_alone, args=(way, recipe, end))
+    with spawned_workers():
+        process.start()
+    end.close()
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise StoreError(f"{name} made no batch within {PATIENCE_SECONDS:.0f} s") from None
-    if done.returncode:
-        last = " ".join(done.stderr.strip().splitlines()[-1:])
-        last = last or f"ended with code {done.returncode}"
-        raise StoreError(f"{name} failed in a process of its own: {last}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        if not result.poll(PATIENCE_SECONDS):
+            raise StoreError(f"{way.name} made no batch within {PATIENCE_SECONDS:.0f} s")
+        found: dict[str, float] | str = result.recv()
+    except EOFError:
+        process.join()
+        found = f"ended with code {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(found, str):
+        raise StoreError(f"{way.name} failed in a process of its own: {found}")
     return found
+
+
+@contextmanager
+def spawned_workers() -> Iterator[None]:
+    """Have Keras start its worker processes afresh: a fork of TensorFlow's threads may hang."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def peak_rss_bytes() -> int:
@@ -64,37 +82,30 @@ def peak_rss_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _main() -> None:
-    from framewin.process import keep_freed_memory
-
+def _alone(way: Way, recipe: dict[str, Any], result: Connection) -> None:
     keep_freed_memory()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from framewin.bench.run import spawned_workers
-    from framewin.bench.scene import Scene
-    from framewin.bench.ways import WAYS, close
-
-    name, recipe = sys.argv[1], json.loads(sys.argv[2])
-    way = WAYS[name]
-    for module in (*way.modules, f"framewin.bench.{way.maker.split(':')[0]}"):
-        import_module(module)
-    store, source, scratch = (recipe.pop(key) for key in ("store", "source", "scratch"))
-    places = (Path(store), source and Path(source), Path(scratch))
-    with spawned_workers():
-        started = time.perf_counter()
-        scene = Scene.open(*places, **recipe)
-        batches = way.make(scene)
-        next(batches)
-        first = time.perf_counter() - started
-        for _ in range(BATCHES):
-            next(batches)
-            if time.perf_counter() - started > first + SECONDS:
-                break
-        found = {"first_batch_seconds": first, "peak_rss_bytes": peak_rss_bytes()}
-        close(batches)
-    print(json.dumps(found), flush=True)
+    try:
+        with silenced():
+            result.send(_first_batches(way, recipe))
+    except Exception as exc:
+        result.send(one_line(exc, kind=True))
     # Threads that still make batches would be waited for.
     os._exit(0)
 
 
-if __name__ == "__main__":
-    _main()
+def _first_batches(way: Way, recipe: dict[str, Any]) -> dict[str, float]:
+    for module in (*way.modules, way.module):
+        import_module(module)
+    started = time.perf_counter()
+    scene = Scene.open(**recipe)
+    batches = way.make(scene)
+    next(batches)
+    first = time.perf_counter() - started
+    for _ in range(BATCHES):
+        next(batches)
+        if time.perf_counter() - started > first + SECONDS:
+            break
+    found = {"first_batch_seconds": first, "peak_rss_bytes": float(peak_rss_bytes())}
+    close(batches)
+    return found

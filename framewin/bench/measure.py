@@ -9,22 +9,20 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from queue import Empty, Full, Queue
-from threading import Event, Thread
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any, NamedTuple
 
+from framewin.parallel import ordered_map
 from framewin.schema import Progress
 
 LEAD_IN_BATCHES = 6
 """More than a way with a prefetch of 2 holds ready or under way."""
 SETTLE_SECONDS = 0.3
 FEWEST_BATCHES, MOST_BATCHES = 2, 300
-POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(NamedTuple):
     """The middle of some values, and the middle half of them."""
 
     low: float
@@ -52,20 +50,20 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def draw(batches: Iterator[Any], count: int) -> None:
+def draw(batches: Iterator[Any], number: int) -> None:
     """Take some batches and forget them."""
-    for _ in range(count):
+    for _ in range(number):
         next(batches)
 
 
 def pull(
-    batches: Iterator[Any], count: int, *, lead_in: int = LEAD_IN_BATCHES
+    batches: Iterator[Any], number: int, *, lead_in: int = LEAD_IN_BATCHES
 ) -> Callable[[], float]:
-    """A turn: seconds for `count` batches, after some that do not count."""
+    """A turn: seconds for `number` batches, after some that do not count."""
 
     def turn() -> float:
         draw(batches, lead_in)
-        return timed(lambda: draw(batches, count))
+        return timed(lambda: draw(batches, number))
 
     return turn
 
@@ -73,11 +71,11 @@ def pull(
 def batches_per_turn(batches: Iterator[Any], seconds: float, *, lead_in: int) -> int:
     """How many batches take about this long, within bounds; at least `FEWEST_BATCHES`."""
     draw(batches, lead_in)
-    count, started = 0, time.perf_counter()
-    while count < MOST_BATCHES and time.perf_counter() - started < seconds:
+    number, started = 0, time.perf_counter()
+    while number < MOST_BATCHES and time.perf_counter() - started < seconds:
         next(batches)
-        count += 1
-    return max(FEWEST_BATCHES, count)
+        number += 1
+    return max(FEWEST_BATCHES, number)
 
 
 def take_turns(
@@ -117,40 +115,5 @@ def wait_share(batches: Iterator[Any], step_seconds: float, *, steps: int, lead_
 
 def ahead(batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:
     """The same batches, made by a thread that keeps up to `depth` ready."""
-    ready: Queue[Any] = Queue(depth)
-    stopped = Event()
-
-    def put(item: Any) -> None:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=POLL_SECONDS)
-            except Full:
-                continue
-            return
-
-    def work() -> None:
-        try:
-            while not stopped.is_set():
-                put(next(batches))
-        except Exception as exc:
-            put(exc)
-
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            item = _take(ready)
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def _take(ready: Queue[Any]) -> Any:
-    while True:
-        try:
-            return ready.get(timeout=POLL_SECONDS)
-        except Empty:
-            continue
+    with ThreadPoolExecutor(1) as pool:
+        yield from ordered_map(pool, lambda _: next(batches), count(), depth + 1)

@@ -58,31 +58,19 @@ class WayResult:
     @classmethod
     def of(
         cls,
-        name: str,
         way: Way,
         seconds: Sequence[float],
         base_seconds: Sequence[float],
         wait_share: float | None,
-        alone: Mapping[str, Mapping[str, float]],
+        alone: Mapping[str, float],
     ) -> WayResult:
         """From seconds per batch in each round."""
         ms = spread([s * 1e3 for s in seconds])
         ratio = spread([s / b for s, b in zip(seconds, base_seconds, strict=True)])
-        fresh = alone.get(name, {})
         return cls(
-            name=name,
-            title=way.title,
-            group=way.group,
-            ms_per_batch=ms.median,
-            ms_low=ms.low,
-            ms_high=ms.high,
-            ratio=ratio.median,
-            ratio_low=ratio.low,
-            ratio_high=ratio.high,
-            wait_share=wait_share,
-            first_batch_seconds=fresh.get("first_batch_seconds"),
-            peak_rss_bytes=fresh.get("peak_rss_bytes"),
-        )
+            way.name, way.title, way.group, ms.median, ms.low, ms.high, ratio.median, ratio.low,
+            ratio.high, wait_share, alone.get("first_batch_seconds"), alone.get("peak_rss_bytes"),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from framewin.bench import fresh, measure
 from framewin.bench.report import BenchReport, WayResult, machine
 from framewin.bench.scene import Scene
-from framewin.bench.ways import WAYS, Way, check, choose, close, refuse_unknown, why_not
+from framewin.bench.ways import WAYS, Way, check, choose, close, refuse_unknown
 from framewin.process import keep_freed_memory
 from framewin.remote import refuse_url
 from framewin.schema import Progress
@@ -39,7 +37,7 @@ class BenchSettings:
     step_ms: float = 11.0
     """Length of the training step between which batches are waited for."""
     only: tuple[str, ...] = ()
-    """Names of `WAYS` to measure beside the base; all without."""
+    """Names of ways to measure beside the base; all without."""
     quick: bool = False
     """Leave out what needs a process for each way, and the table of caches."""
     turn_seconds: float = 0.25
@@ -55,7 +53,12 @@ class BenchSettings:
         for name in ("step_ms", "turn_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)!r}")
-        refuse_unknown(self.only)
+
+    @property
+    def of_scene(self) -> dict[str, int]:
+        """Those that `Scene.open` takes."""
+        names = ("batch_size", "input_frames", "predict_frames", "processes")
+        return {name: getattr(self, name) for name in names}
 
 
 def run_bench(
@@ -64,6 +67,7 @@ def run_bench(
     frames: str | Path | None = None,
     settings: BenchSettings | None = None,
     stage: Stage = lambda _: None,
+    ways: Mapping[str, Way] = WAYS,
 ) -> BenchReport:
     """Measure framewin beside what else makes the same batches of a store.
 
@@ -72,143 +76,114 @@ def run_bench(
         frames: The folder of PNG files that it was made from.
         settings: By default as the options of `framewin bench`.
         stage: Called with what is done next.
+        ways: Those of framewin, and others.
 
     Raises:
         StoreError: No store, too few windows, other frames, or a way that gives other pixels.
-        ValueError: Clips too short for a window.
+        ValueError: Clips too short for a window, or a name that is none of `ways`.
     """
-    refuse_url(store, "framewin fetch brings it to this machine, to be measured there")
     settings = settings or BenchSettings()
+    refuse_unknown(ways, settings.only)
+    refuse_url(store, "framewin fetch brings it to this machine, to be measured there")
     with tempfile.TemporaryDirectory(prefix="framewin-bench-") as folder:
-        options = {
-            "batch_size": settings.batch_size,
-            "input_frames": settings.input_frames,
-            "predict_frames": settings.predict_frames,
-            "processes": settings.processes,
+        recipe: dict[str, Any] = {
+            "store": Path(store),
+            "source": None if frames is None else Path(frames),
+            "scratch": Path(folder),
+            **settings.of_scene,
         }
-        source = None if frames is None else Path(frames)
-        scene = Scene.open(Path(store), source, Path(folder), **options)
-        memory = machine()["memory_bytes"]
-        base, names = choose(scene, settings.only, memory)
-        reasons = {name: why_not(name, scene, memory) for name in names}
-        left_out = {name: why for name, why in reasons.items() if why is not None}
-        names = [name for name in names if name not in left_out]
-        with spawned_workers():
-            _check_all(names, scene, stage("check"))
-            alone = {} if settings.quick else _alone(names, scene, options, stage("fresh start"))
-            results = _in_turns(names, base, scene, settings, alone, stage)
-            epochs = [] if settings.quick or "png-tf" not in names else _epochs(scene)
+        scene = Scene.open(**recipe)
+        found = machine()
+        base, chosen, left_out = choose(ways, settings.only, scene, found["memory_bytes"])
+        alone: dict[str, dict[str, float]] = {}
+        epochs: list[dict[str, Any]] = []
+        with fresh.spawned_workers():
+            for way in _counted(chosen, stage("check")):
+                check(way, scene)
+            if not settings.quick:
+                # The copies of the store that some need were made by the check.
+                for way in _counted(chosen, stage("fresh start")):
+                    alone[way.name] = fresh.measure(way, recipe)
+            results = _in_turns(chosen, base, scene, settings, alone, stage)
+            if not settings.quick and ways["png-tf"] in chosen:
+                from framewin.bench.png_ways import epochs as epochs_of
+
+                epochs = epochs_of(scene.in_order())
         return BenchReport(
             store=str(store),
             frame=str(scene.dataset.frame_format),
             windows=len(scene.dataset),
-            settings={**options, "rounds": settings.rounds, "step_ms": settings.step_ms},
-            machine=machine(),
-            base=base,
+            settings={
+                **settings.of_scene,
+                "rounds": settings.rounds,
+                "step_ms": settings.step_ms,
+            },
+            machine=found,
+            base=base.name,
             ways=results,
             left_out=left_out,
             epochs=epochs,
             store_bytes=durable.tree_bytes(Path(store)),
-            png_bytes=_png_bytes(scene),
+            png_bytes=scene.png_bytes,
         )
 
 
-@contextmanager
-def spawned_workers() -> Iterator[None]:
-    """Have Keras start its worker processes afresh: a fork of TensorFlow's threads may hang."""
-    before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_start_method("spawn", force=True)
-    try:
-        yield
-    finally:
-        multiprocessing.set_start_method(before, force=True)
-
-
-def _check_all(names: list[str], scene: Scene, progress: Progress | None) -> None:
-    for done, name in enumerate(names, start=1):
-        check(name, scene)
+def _counted(ways: Sequence[Way], progress: Progress | None) -> Iterator[Way]:
+    for done, way in enumerate(ways, start=1):
+        yield way
         if progress is not None:
-            progress(done, len(names))
-
-
-def _alone(
-    names: list[str], scene: Scene, options: dict[str, int], progress: Progress | None
-) -> dict[str, dict[str, float]]:
-    """First batch and memory of each way; its copies of the store were made by the check."""
-    paths = {"store": str(scene.store), "scratch": str(scene.scratch)}
-    recipe = {**paths, **options, "source": scene.source and str(scene.source)}
-    found = {}
-    for done, name in enumerate(names, start=1):
-        found[name] = fresh.measure(name, recipe)
-        if progress is not None:
-            progress(done, len(names))
-    return found
+            progress(done, len(ways))
 
 
 def _in_turns(
-    names: list[str],
-    base: str,
+    ways: list[Way],
+    base: Way,
     scene: Scene,
     settings: BenchSettings,
-    alone: dict[str, dict[str, float]],
+    alone: Mapping[str, Mapping[str, float]],
     stage: Stage,
 ) -> list[WayResult]:
-    made = {name: WAYS[name].make(scene) for name in names}
+    made = {way.name: way.make(scene) for way in ways}
     try:
-        leads = {name: WAYS[name].lead_in for name in names}
-        counts = {
-            name: measure.batches_per_turn(made[name], settings.turn_seconds, lead_in=leads[name])
-            for name in names
+        numbers = {
+            way.name: measure.batches_per_turn(
+                made[way.name], settings.turn_seconds, lead_in=way.lead_in
+            )
+            for way in ways
         }
         # Making a way with a generator has set it back.
         keep_freed_memory()
-        turns = {n: measure.pull(made[n], counts[n], lead_in=leads[n]) for n in names}
+        turns = {
+            way.name: measure.pull(made[way.name], numbers[way.name], lead_in=way.lead_in)
+            for way in ways
+        }
         seconds = measure.take_turns(turns, settings.rounds, stage("turns"))
-        per_batch = {name: [s / counts[name] for s in seconds[name]] for name in names}
-        waits = _waits(made, per_batch, settings, stage("steps"))
+        per_batch = {name: [s / numbers[name] for s in seconds[name]] for name in made}
+        stepping = [way for way in ways if way.group != "floor"]
+        waits = {
+            way.name: _wait(made[way.name], way, per_batch[way.name], settings.step_ms / 1e3)
+            for way in _counted(stepping, stage("steps"))
+        }
     finally:
         for batches in made.values():
             close(batches)
     return [
-        WayResult.of(name, WAYS[name], per_batch[name], per_batch[base], waits.get(name), alone)
-        for name in names
-    ]
-
-
-def _waits(
-    made: dict[str, Iterator[Any]],
-    per_batch: dict[str, list[float]],
-    settings: BenchSettings,
-    progress: Progress | None,
-) -> dict[str, float]:
-    """Share of the time that a training step's device waits, really run, a prefetch of 2."""
-    found = {}
-    names = [name for name in made if WAYS[name].group != "floor"]
-    for done, name in enumerate(names, start=1):
-        found[name] = _wait(made[name], WAYS[name], per_batch[name], settings.step_ms / 1e3)
-        if progress is not None:
-            progress(done, len(names))
-    return found
+        WayResult.of(
+            way, per_batch[way.name], per_batch[base.name], waits.get(way.name),
+            alone.get(way.name, {}),
+        )
+        for way in ways
+    ]  # fmt: skip
 
 
 def _wait(batches: Iterator[Any], way: Way, per_batch: list[float], step_seconds: float) -> float:
+    """Share of the time that a training step's device waits, really run, a prefetch of 2."""
     slow = measure.spread(per_batch).median + step_seconds
     steps = max(3, min(STEPS, round(MOST_WAIT_SECONDS / slow)))
-    lead_in = STEP_LEAD_IN if way.prefetches is False else way.lead_in
-    consumed = batches if way.prefetches else measure.ahead(batches)
-    share = measure.wait_share(consumed, step_seconds, steps=steps, lead_in=lead_in)
-    if consumed is not batches:
-        close(consumed)
-    return share
-
-
-def _epochs(scene: Scene) -> list[dict[str, Any]]:
-    from framewin.bench.png_ways import epochs
-
-    return epochs(scene.in_order())
-
-
-def _png_bytes(scene: Scene) -> int | None:
-    if scene.source is None or not scene.all_png:
-        return None
-    return sum(Path(name).stat().st_size for name in scene.files)
+    if way.prefetches:
+        return measure.wait_share(batches, step_seconds, steps=steps, lead_in=way.lead_in)
+    ahead = measure.ahead(batches)
+    try:
+        return measure.wait_share(ahead, step_seconds, steps=steps, lead_in=STEP_LEAD_IN)
+    finally:
+        close(ahead)

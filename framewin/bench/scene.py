@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError
 from framewin.schema import Int64Array
-from framewin.stores import open_store
-from framewin.stores.layout import PLUGIN_FILTERS
 
 PNG_SUFFIX = ".png"
-PLUGIN = "hdf5plugin"
-"""Package that brings HDF5's filters of zstd and lz4."""
-COPY_BYTES = 2**26
+AnyArray = TypeVar("AnyArray", bound=np.ndarray)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +57,11 @@ class Plan:
 
     def each_batch(self) -> Iterator[Int64Array]:
         """First rows (B,) of batch after batch, without end."""
-        step = 0
-        while True:
-            yield self.batch_starts(step)
-            step += 1
+        return map(self.batch_starts, count())
+
+    def parted(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(B, T, H, W, C) as inputs and targets."""
+        return windows[:, : self.input_frames], windows[:, self.input_frames :]
 
 
 @lru_cache(maxsize=2)
@@ -128,6 +127,11 @@ class Scene:
         return self.dataset.frame_format.shape
 
     @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(num_frames, H, W, C)."""
+        return self.dataset.clips.num_frames, *self.frame_shape
+
+    @property
     def dtype(self) -> str:
         """Of the stored frames."""
         return self.dataset.frame_format.dtype
@@ -153,11 +157,12 @@ class Scene:
         [(_, stored)] = self.dataset.blocks(0, 1)
         return frame.dtype == stored.dtype and frame.tobytes() == stored.tobytes()
 
-    @cached_property
-    def needs_plugin(self) -> bool:
-        """Whether the store is an HDF5 file that h5py cannot read by itself."""
-        compression = open_store(self.store, cache_bytes=0).layout.compression
-        return self.store.is_file() and compression in PLUGIN_FILTERS
+    @property
+    def png_bytes(self) -> int | None:
+        """Of the files; None where they are not known, or are none of PNG."""
+        if self.source is None or not self.all_png:
+            return None
+        return sum(Path(name).stat().st_size for name in self.files)
 
     @cached_property
     def memmap(self) -> np.ndarray:
@@ -165,15 +170,17 @@ class Scene:
         if self.dataset.mapped is not None:
             return self.dataset.frames
         path = self.scratch / "frames.npy"
-        count = self.dataset.clips.num_frames
         if not path.exists():
-            shape = (count, *self.frame_shape)
-            copy = np.lib.format.open_memmap(path, "w+", np.dtype(self.dtype), shape)
-            for row, frames in self.dataset.blocks(0, count):
-                copy[row : row + len(frames)] = frames
-            copy.flush()
+            copy = np.lib.format.open_memmap(path, "w+", np.dtype(self.dtype), self.shape)
+            self.copied_to(copy).flush()
         mapped: np.ndarray = np.load(path, mmap_mode="r")
         return mapped
+
+    def copied_to(self, copy: AnyArray) -> AnyArray:
+        """An array with all frames, (num_frames, H, W, C), copied into it."""
+        for row, frames in self.dataset.blocks(0, len(copy)):
+            copy[row : row + len(frames)] = frames
+        return copy
 
     @property
     def runs(self) -> list[tuple[int, int]]:
@@ -182,22 +189,6 @@ class Scene:
         ends = begins + self.dataset.clips.segment_lengths
         pairs = zip(begins.tolist(), ends.tolist(), strict=True)
         return [(begin, end) for begin, end in pairs if end - begin >= self.plan.span]
-
-    def zarr_path(self) -> Path:
-        """The store if it is Zarr, else a raw copy that is."""
-        return self.store if self.store.is_dir() else self._copy("copy.zarr")
-
-    def hdf5_path(self) -> Path:
-        """The store if it is HDF5, else a raw copy that is."""
-        return self._copy("copy.h5") if self.store.is_dir() else self.store
-
-    def _copy(self, name: str) -> Path:
-        from framewin.conversion.run import convert
-
-        path = self.scratch / name
-        if not path.exists():
-            convert(self.store, path)
-        return path
 
     def _refuse_other_source(self, source: Path) -> None:
         if not self.all_png:

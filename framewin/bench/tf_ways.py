@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +28,8 @@ def preloaded(scene: Scene) -> Iterator[Any]:
     frames = tf.constant(in_memory(scene))
 
     def load(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        rows = start[:, tf.newaxis] + tf.range(plan.span, dtype=tf.int64)
-        inputs, targets = rows[:, : plan.input_frames], rows[:, plan.input_frames :]
+        inputs, targets = parted(start[:, tf.newaxis] + tf.range(plan.span, dtype=tf.int64), scene)
         return tf.gather(frames, inputs), tf.gather(frames, targets)
-
-    return endless(batched(starts(scene), scene).map(load, num_parallel_calls=PARALLEL_CALLS))
-
-
-def numpy_function(scene: Scene) -> Iterator[Any]:
-    """The mapped frames read by one Python call per batch."""
-    plan, frames = scene.plan, scene.memmap
-    dtype = tf.as_dtype(scene.dtype)
-
-    def read(start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = start[:, np.newaxis] + np.arange(plan.span)
-        return frames[rows[:, : plan.input_frames]], frames[rows[:, plan.input_frames :]]
-
-    def load(start: tf.Tensor) -> Any:
-        return tf.numpy_function(read, [start], [dtype, dtype])
 
     return endless(batched(starts(scene), scene).map(load, num_parallel_calls=PARALLEL_CALLS))
 
@@ -59,8 +44,7 @@ def from_generator(scene: Scene) -> Iterator[Any]:
                 middle = start + plan.input_frames
                 yield frames[start:middle], frames[middle : start + plan.span]
 
-    signature = window_specs(scene)
-    dataset = tf.data.Dataset.from_generator(windows, output_signature=signature)
+    dataset = tf.data.Dataset.from_generator(windows, output_signature=specs(scene))
     return endless(dataset.batch(plan.batch_size), repeat=False)
 
 
@@ -83,30 +67,16 @@ def timeseries(scene: Scene) -> Iterator[Any]:
     ]
     if whole:
         dataset = datasets[0].filter(lambda batch: tf.shape(batch)[0] == plan.batch_size)
+    elif plan.shuffle:
+        dataset = batched(tf.data.Dataset.sample_from_datasets(datasets, seed=0), scene)
     else:
-        mix = _mixed if plan.shuffle else _one_after_the_other
-        dataset = mix(datasets)
-        dataset = dataset.batch(plan.batch_size, drop_remainder=True)
-    return endless(dataset.map(lambda b: (b[:, : plan.input_frames], b[:, plan.input_frames :])))
-
-
-def _mixed(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
-    return tf.data.Dataset.sample_from_datasets(datasets, seed=0)
-
-
-def _one_after_the_other(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
-    joined = datasets[0]
-    for dataset in datasets[1:]:
-        joined = joined.concatenate(dataset)
-    return joined
+        dataset = batched(functools.reduce(tf.data.Dataset.concatenate, datasets), scene)
+    return endless(dataset.map(lambda batch: parted(batch, scene)))
 
 
 def in_memory(scene: Scene) -> np.ndarray:
     """A copy of all frames, (num_frames, H, W, C)."""
-    frames = np.empty((scene.dataset.clips.num_frames, *scene.frame_shape), scene.dtype)
-    for row, some in scene.dataset.blocks(0, len(frames)):
-        frames[row : row + len(some)] = some
-    return frames
+    return scene.copied_to(np.empty(scene.shape, scene.dtype))
 
 
 def starts(scene: Scene) -> tf.data.Dataset:
@@ -115,6 +85,14 @@ def starts(scene: Scene) -> tf.data.Dataset:
     if not scene.plan.shuffle:
         return dataset
     return dataset.shuffle(min(len(scene.plan.starts), SHUFFLE_BUFFER), seed=0)
+
+
+def parted(windows: tf.Tensor, scene: Scene, axis: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
+    """Inputs and targets."""
+    middle = scene.plan.input_frames
+    if axis == 0:
+        return windows[:middle], windows[middle:]
+    return windows[:, :middle], windows[:, middle:]
 
 
 def batched(dataset: tf.data.Dataset, scene: Scene) -> tf.data.Dataset:
@@ -138,18 +116,19 @@ def fixed(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def window_specs(scene: Scene) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-    """What one window is to TensorFlow."""
-    shape = scene.frame_shape
-    return (
-        tf.TensorSpec((scene.plan.input_frames, *shape), scene.dtype),
-        tf.TensorSpec((scene.plan.predict_frames, *shape), scene.dtype),
-    )
+def specs(scene: Scene, *batch_size: int) -> tuple[tf.TensorSpec, ...]:
+    """What one window, or a batch of them, is to TensorFlow."""
+    lengths = (scene.plan.input_frames, scene.plan.predict_frames)
+    shapes = [(*batch_size, length, *scene.shape[1:]) for length in lengths]
+    return tuple(tf.TensorSpec(shape, scene.dtype) for shape in shapes)
+
+
+def python_batches(batches: Callable[[], Iterator[Any]], scene: Scene) -> tf.data.Dataset:
+    """Batches of a Python generator, without end."""
+    signature = specs(scene, scene.plan.batch_size)
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
 
 def fed_by(batches: Callable[[], Iterator[Any]], scene: Scene) -> Iterator[Any]:
     """Python batches as Keras's `fit` takes those of a PyDataset with one worker."""
-    size = scene.plan.batch_size
-    signature = tuple(tf.TensorSpec((size, *s.shape), s.dtype) for s in window_specs(scene))
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return endless(dataset, repeat=False)
+    return endless(python_batches(batches, scene), repeat=False)

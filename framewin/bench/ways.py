@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from framewin.bench.scene import PLUGIN, Scene
+from framewin.bench.scene import Scene
 from framewin.errors import StoreError
 
 CHECKED_BATCHES = 2
@@ -25,20 +25,24 @@ QUEUED = 18
 """Batches to draw before a turn of a PyDataset with workers: its queue, and one for each."""
 
 
+def nothing(scene: Scene) -> str | None:
+    """No reason against any store."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way of making batches, by the name of the function that does."""
 
+    name: str
     title: str
     group: str
     maker: str
-    """Module below `framewin.bench`, and function: from a `Scene` to batches without end."""
+    """`module:function`, from a `Scene` to batches without end."""
     modules: tuple[str, ...] = ("tensorflow",)
     """Packages that it needs."""
     png: bool = False
     """Whether it reads the PNG files."""
-    library: bool = False
-    """Whether a library of a format reads the store, or a copy made through it."""
     in_memory: bool = False
     """Whether it holds all frames in memory."""
     flips: bool = False
@@ -47,141 +51,115 @@ class Way:
     """Whether it works ahead by itself."""
     lead_in: int = 6
     """Batches that it may have ready."""
+    refuses: Callable[[Scene], str | None] = nothing
+    """Why it cannot read a store or its files, if so."""
+
+    @property
+    def module(self) -> str:
+        """Dotted name of the module of its maker."""
+        return self.maker.partition(":")[0]
 
     def make(self, scene: Scene) -> Iterator[Any]:
         """Batches (inputs, targets) without end."""
-        module, function = self.maker.split(":")
-        made = getattr(import_module(f"framewin.bench.{module}"), function)(scene)
-        return cast(Iterator[Any], made)
+        function = self.maker.partition(":")[2]
+        return cast(Iterator[Any], getattr(import_module(self.module), function)(scene))
 
 
-_TORCH = ("torch",)
-WAYS = {
-    "memcpy": Way(
-        "numpy copying into a buffer", "floor", "array_ways:memcpy", (), prefetches=False
+def _two_channels(scene: Scene) -> str | None:
+    return "TensorFlow reads no PNG of gray and alpha" if scene.frame_shape[-1] == 2 else None
+
+
+def _many_runs(scene: Scene) -> str | None:
+    runs = len(scene.runs)
+    return f"the store has {runs} runs of frames, over {MOST_RUNS}" if runs > MOST_RUNS else None
+
+
+_OWN, _PNG, _TF = (f"framewin.bench.{name}_ways" for name in ("framewin", "png", "tf"))
+_FILES = "PNG files"
+_ALL = (
+    Way("preloaded", "preloaded tensor", "memory", f"{_TF}:preloaded", in_memory=True),
+    Way("framewin-tf", "to_tf_dataset", "framewin", f"{_OWN}:tf_dataset"),
+    Way(
+        "framewin-tf-flip",
+        "to_tf_dataset, Augment",
+        "framewin",
+        f"{_OWN}:tf_dataset_flipped",
+        flips=True,
     ),
-    "preloaded": Way("preloaded tensor", "memory", "tf_ways:preloaded", in_memory=True),
-    "framewin-tf": Way("to_tf_dataset", "framewin", "framewin_ways:tf_dataset"),
-    "framewin-tf-flip": Way(
-        "to_tf_dataset, Augment", "framewin", "framewin_ways:tf_dataset_flipped", flips=True
+    Way("framewin-keras", "to_keras_dataset", "framewin", f"{_OWN}:keras_dataset"),
+    Way(
+        "framewin-torch",
+        "to_torch_loader",
+        "framewin",
+        f"{_OWN}:torch_loader",
+        ("torch",),
+        prefetches=False,
     ),
-    "framewin-keras": Way("to_keras_dataset", "framewin", "framewin_ways:keras_dataset"),
-    "framewin-torch": Way(
-        "to_torch_loader", "framewin", "framewin_ways:torch_loader", _TORCH, prefetches=False
-    ),
-    "framewin-numpy": Way(
-        "ds.batch", "framewin", "framewin_ways:numpy_batches", (), prefetches=False
-    ),
-    "png-sequence": Way("PyDataset, 1 worker", "PNG files", "png_ways:sequence_one", png=True),
-    "png-sequence-threads": Way(
-        "PyDataset, 6 threads", "PNG files", "png_ways:sequence_threads", png=True, lead_in=QUEUED
-    ),
-    "png-sequence-processes": Way(
-        "PyDataset, 6 processes",
-        "PNG files",
-        "png_ways:sequence_processes",
+    Way("framewin-numpy", "ds.batch", "framewin", f"{_OWN}:numpy_batches", (), prefetches=False),
+    Way("png-sequence", "PyDataset, 1 worker", _FILES, f"{_PNG}:sequence_one", png=True),
+    Way(
+        "png-sequence-threads",
+        "PyDataset, 6 threads",
+        _FILES,
+        f"{_PNG}:sequence_threads",
         png=True,
         lead_in=QUEUED,
     ),
-    "png-sequence-keras-flip": Way(
-        "PyDataset, Keras RandomFlip",
-        "PNG files",
-        "png_ways:sequence_keras_layers",
+    Way(
+        "png-sequence-processes",
+        "PyDataset, 6 processes",
+        _FILES,
+        f"{_PNG}:sequence_processes",
         png=True,
-        flips=True,
+        lead_in=QUEUED,
     ),
-    "png-sequence-albumentations": Way(
-        "PyDataset, Albumentations",
-        "PNG files",
-        "png_ways:sequence_albumentations",
-        ("tensorflow", "albumentations"),
-        png=True,
-        flips=True,
+    Way("png-tf", "tf.data", _FILES, f"{_PNG}:tf_png", png=True, refuses=_two_channels),
+    Way(
+        "timeseries",
+        "timeseries_dataset_from_array",
+        "memory",
+        f"{_TF}:timeseries",
+        in_memory=True,
+        refuses=_many_runs,
     ),
-    "png-tf": Way("tf.data", "PNG files", "png_ways:tf_png", png=True),
-    "png-tf-albumentations": Way(
-        "tf.data, Albumentations",
-        "PNG files",
-        "png_ways:tf_png_albumentations",
-        ("tensorflow", "albumentations"),
-        png=True,
-        flips=True,
-    ),
-    "timeseries": Way(
-        "timeseries_dataset_from_array", "memory", "tf_ways:timeseries", in_memory=True
-    ),
-    "from-generator": Way("from_generator, memmap", "arrays", "tf_ways:from_generator"),
-    "numpy-function": Way("numpy_function, memmap", "arrays", "tf_ways:numpy_function"),
-    "zarr": Way(
-        "zarr-python", "arrays", "array_ways:zarr_python", ("zarr",), prefetches=False, library=True
-    ),
-    "h5py": Way(
-        "h5py", "arrays", "array_ways:h5py_slices", ("h5py",), prefetches=False, library=True
-    ),
-    "tensorstore": Way(
-        "tensorstore",
-        "arrays",
-        "array_ways:tensorstore_slices",
-        ("tensorstore",),
-        prefetches=False,
-        library=True,
-    ),
-    "torch-h5py": Way(
-        "torch DataLoader, h5py",
-        "arrays",
-        "array_ways:torch_hdf5",
-        _TORCH,
-        prefetches=False,
-        library=True,
-    ),
-    "torch-h5py-workers": Way(
-        "torch DataLoader, h5py, 2 workers",
-        "arrays",
-        "array_ways:torch_hdf5_workers",
-        _TORCH,
-        library=True,
-    ),
-    "grain": Way("Grain, memmap", "arrays", "array_ways:grain_batches", ("grain",)),
-    "xbatcher": Way(
-        "xbatcher",
-        "arrays",
-        "array_ways:xbatcher_batches",
-        ("xbatcher",),
-        prefetches=False,
-        library=True,
-    ),
-}
+    Way("from-generator", "from_generator, memmap", "arrays", f"{_TF}:from_generator"),
+)
+WAYS: Mapping[str, Way] = {way.name: way for way in _ALL}
 BASES = ("preloaded", "framewin-tf", "framewin-numpy")
 """What the others are compared with: the first of these that can be measured."""
 
 
-def choose(scene: Scene, only: Sequence[str], memory_bytes: int) -> tuple[str, list[str]]:
-    """The base, and the names of the ways to measure with it, in the order of the table."""
-    base = next(name for name in BASES if why_not(name, scene, memory_bytes) is None)
-    wanted = {base, *only} if only else set(WAYS)
-    return base, [name for name in WAYS if name in wanted]
+def choose(
+    ways: Mapping[str, Way], only: Sequence[str], scene: Scene, memory_bytes: int
+) -> tuple[Way, list[Way], dict[str, str]]:
+    """The base, the ways to measure with it, and the reasons why others cannot be.
+
+    Args:
+        ways: The table, whose order is kept; with `BASES`.
+        only: Names of those to measure beside the base; without, all.
+        scene: The store and its files.
+        memory_bytes: Of the machine.
+    """
+    base = next(name for name in BASES if why_not(ways[name], scene, memory_bytes) is None)
+    wanted = [ways[name] for name in ways if not only or name in (base, *only)]
+    reasons = {way.name: why_not(way, scene, memory_bytes) for way in wanted}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    return ways[base], [way for way in wanted if way.name not in left_out], left_out
 
 
-def refuse_unknown(only: Sequence[str]) -> None:
+def refuse_unknown(ways: Mapping[str, Way], only: Sequence[str]) -> None:
     """Say which names there are.
 
     Raises:
         ValueError: One of these is none of them.
     """
-    unknown = [name for name in only if name not in WAYS]
+    unknown = [name for name in only if name not in ways]
     if unknown:
-        raise ValueError(f"only must name ways, got {unknown[0]!r}; there are {', '.join(WAYS)}")
+        raise ValueError(f"only must name ways, got {unknown[0]!r}; there are {', '.join(ways)}")
 
 
-def why_not(name: str, scene: Scene, memory_bytes: int) -> str | None:
-    """Why a way cannot be measured here; None where it can.
-
-    Args:
-        name: One of `WAYS`.
-        scene: The store and its files.
-        memory_bytes: Of the machine.
-    """
-    way = WAYS[name]
+def why_not(way: Way, scene: Scene, memory_bytes: int) -> str | None:
+    """Why a way cannot be measured here; None where it can."""
     absent = [module for module in way.modules if find_spec(module) is None]
     if absent:
         return f"needs {absent[0]}, which is not installed"
@@ -191,49 +169,41 @@ def why_not(name: str, scene: Scene, memory_bytes: int) -> str | None:
         return "the store was not made from PNG files of one frame each"
     if way.png and not scene.png_fits:
         return "the store was converted with options that change pixels"
-    if name.startswith("png-tf") and scene.frame_shape[-1] == 2:
-        return "TensorFlow reads no PNG of gray and alpha"
-    if way.library and scene.needs_plugin and find_spec(PLUGIN) is None:
-        return f"needs {PLUGIN}, which is not installed"
     held = scene.dataset.clips.num_frames * scene.dataset.frame_format.nbytes
     if way.in_memory and held > memory_bytes // MEMORY_SHARE:
         return "the frames take more than an eighth of the memory"
-    if name == "timeseries" and len(scene.runs) > MOST_RUNS:
-        return f"the store has {len(scene.runs)} runs of frames, over {MOST_RUNS}"
-    return None
+    return way.refuses(scene)
 
 
-def check(name: str, scene: Scene) -> None:
+def check(way: Way, scene: Scene) -> None:
     """Compare some batches of a way, in order, with the dataset's own.
 
     Raises:
         StoreError: Other shapes, dtypes or pixels.
     """
-    way, scene = WAYS[name], replace(scene.in_order(), processes=CHECKED_PROCESSES)
+    scene = replace(scene.in_order(), processes=CHECKED_PROCESSES)
     batches = way.make(scene)
     try:
-        _compare(name, scene, batches)
+        for step, batch in enumerate(islice(batches, CHECKED_BATCHES)):
+            right = scene.dataset.batch(scene.plan.windows(step).tolist())
+            _compare(way, [np.asarray(part) for part in batch], right)
     finally:
         close(batches)
 
 
-def _compare(name: str, scene: Scene, batches: Iterator[Any]) -> None:
-    way = WAYS[name]
-    for step, batch in enumerate(islice(batches, CHECKED_BATCHES)):
-        found = [np.asarray(part) for part in batch]
-        expected = scene.dataset.batch(scene.plan.windows(step).tolist())
-        for part, right in zip(found, expected, strict=True):
-            if (part.shape, part.dtype) != (right.shape, right.dtype):
-                raise StoreError(
-                    f"{name} gives {part.dtype} {part.shape}, the store has {right.dtype} "
-                    f"{right.shape}"
-                )
-        same = _each_window(found, expected)
-        if way.flips:
-            same |= _each_window(found, [part[..., ::-1, :] for part in expected])
-        if not same.all():
-            files = "; were the frames changed, or converted with options?" if way.png else ""
-            raise StoreError(f"{name} gives other pixels than the store{files}")
+def _compare(way: Way, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    for part, right in zip(found, expected, strict=True):
+        if (part.shape, part.dtype) != (right.shape, right.dtype):
+            raise StoreError(
+                f"{way.name} gives {part.dtype} {part.shape}, the store has {right.dtype} "
+                f"{right.shape}"
+            )
+    same = _each_window(found, expected)
+    if way.flips:
+        same |= _each_window(found, [part[..., ::-1, :] for part in expected])
+    if not same.all():
+        files = "; were the frames changed, or converted with options?" if way.png else ""
+        raise StoreError(f"{way.name} gives other pixels than the store{files}")
 
 
 def _each_window(found: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> np.ndarray:

@@ -63,11 +63,11 @@ for command in COMMANDS:
     app.command(cls=GroupedCommand)(command)
 
 
-def main() -> None:
-    """Entry point of the `framewin` command."""
+def main(arguments: list[str] | None = None, obj: Any = None) -> None:
+    """Entry point of the `framewin` command; with other arguments, and what its context holds."""
     never_fail_to_print()
     try:
-        app()
+        app(arguments, obj=obj)
     except FramewinError as exc:
         say(f"framewin: {exc}")
         sys.exit(1)

@@ -24,6 +24,7 @@ UNITS = {"turns": "turns"}
 
 
 def bench(
+    context: typer.Context,
     store: Annotated[Path, typer.Argument(help="Store made by framewin convert.")],
     frames: Annotated[
         Path | None, typer.Option(help="Folder of the PNG files that the store was made from.")
@@ -47,6 +48,7 @@ def bench(
 ) -> None:
     """Measure, on this machine and store, framewin beside what else makes the same batches."""
     from framewin.bench.run import BenchSettings, run_bench
+    from framewin.bench.ways import WAYS
     from framewin.process import keep_freed_memory
 
     with usage_errors():
@@ -69,7 +71,9 @@ def bench(
     # Of the worker processes too.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with usage_errors(), _stages(quiet) as stage:
-        report = run_bench(store, frames=frames, settings=settings, stage=stage)
+        report = run_bench(
+            store, frames=frames, settings=settings, stage=stage, ways=context.obj or WAYS
+        )
     print(report.to_json() if json else "\n".join(map(shown, report.lines())))
     if chart is not None:
         from framewin.bench.report import write_chart

@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Measure framewin against a preloaded tensor and the usual alternatives, as ratios in one run.
 
-    python scripts/benchmark.py                 # the table of the README, about five minutes
-    python scripts/benchmark.py --rounds 5      # quicker and noisier
-    python scripts/benchmark.py --layouts DIR   # every layout of a store, of your own PNG frames
+    python -m benchmarks.layouts                 # made frames of three sizes, about five minutes
+    python -m benchmarks.layouts --rounds 5      # quicker and noisier
+    python -m benchmarks.layouts --layouts DIR   # every layout of a store, of your own PNG frames
 
 Every way makes the same shuffled batches of 8 windows of 5 + 5 frames. They take turns, a few
 batches each, for many rounds, as in `framewin.bench.measure`; the table shows medians. The second
@@ -23,10 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ways import WAYS
 from framewin import FrameWindowDataset, convert, keep_freed_memory, open_frames
 from framewin.bench.measure import pull, spread, take_turns, timed
 from framewin.bench.scene import Scene
-from framewin.bench.ways import WAYS
 from framewin.stores import durable, layout
 
 # As `framewin train` does, for all ways alike; without it, large batches of every way take up to
@@ -113,7 +112,7 @@ def report_layouts(frames: Path, folder: Path, rounds: int) -> None:
         return run
 
     converted = take_turns({pair: converting(*pair) for pair in layouts}, max(3, rounds // 3))
-    options = {"input_frames": INPUT_FRAMES, "predict_frames": PREDICT_FRAMES}
+    options: dict[str, Any] = {"input_frames": INPUT_FRAMES, "predict_frames": PREDICT_FRAMES}
     raw = FrameWindowDataset(stores[layouts[0]], **options)
     turn = max(6, 20_000_000 // (raw.frame_format.nbytes * SPAN * BATCH_SIZE))
     scene = Scene.open(stores[layouts[0]], None, folder, **options, batch_size=BATCH_SIZE)
