@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from framewin.adapters.keras_dataset import KerasDataset
     from framewin.adapters.torch_dataset import WindowLoader
-    from framewin.forecast.window_figures import WindowPicture
+    from framewin.pictures.window_figures import WindowPicture
 
 CLIPS_NAMED_IN_ERRORS = 5
 _OF_FRAMES = (
@@ -383,7 +383,7 @@ class FrameWindowDataset:
 
     def show(self, window: int) -> WindowPicture:
         """A picture of a window, which a notebook displays and `save("w.png")` writes."""
-        from framewin.forecast.window_figures import window_picture
+        from framewin.pictures.window_figures import window_picture
 
         return window_picture(self, window)
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from framewin.metrics import FULL_SCALE
+from framewin.metrics import FULL_SCALE, to_unit
 from framewin.optional import require
-from framewin.windows.statistics import ChannelStatistics
+from framewin.windows.statistics import ChannelStatistics, missing_values
 
 Normalize = Literal["unit", "standard"] | tuple[float | Sequence[float], float | Sequence[float]]
 """`"unit"`, `"standard"`, or a mean and a standard deviation, each a number or one per channel."""
@@ -145,3 +145,20 @@ def _moments(
 def _numpy_dtype(name: str) -> Any:
     # numpy has no bfloat16 of its own; TensorFlow and JAX bring this one.
     return require("ml_dtypes", extra="tensorflow").bfloat16 if name == "bfloat16" else name
+
+
+def shown_values(frames: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Stored frames in unit scale, NaN where there is no data; any shape."""
+    values, missing = to_unit(frames), missing_of(frames, nodata)
+    if missing is not None:
+        values[missing] = np.nan
+    return values
+
+
+def missing_of(frames: np.ndarray, nodata: float | None) -> np.ndarray | None:
+    """Where frames hold no data, or no finite number; None where every value is data."""
+    missing = missing_values(frames, nodata)
+    if frames.dtype.kind == "f":
+        lost = ~np.isfinite(frames)
+        missing = lost if missing is None else missing | lost
+    return missing if missing is not None and missing.any() else None

@@ -76,8 +76,8 @@ def evaluate(
         limits = None if data_range is None else _range(data_range)
     import_tensorflow_quietly()
     from framewin.forecast.evaluate import evaluate as run_evaluation
-    from framewin.forecast.figures import Look
     from framewin.forecast.runs import load_run
+    from framewin.pictures.figures import Look
 
     with usage_errors(), show_progress("scoring", quiet, unit="windows") as progress:
         report = run_evaluation(

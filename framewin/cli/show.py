@@ -40,8 +40,8 @@ def show(
 ) -> None:
     """Draw a window with its clip, frame numbers and files, or all clips with their gaps."""
     from framewin.dataset import FrameWindowDataset
-    from framewin.forecast.figures import THEME, Look
-    from framewin.forecast.window_figures import SHEET_SUFFIXES, contact_sheet, window_picture
+    from framewin.pictures.figures import THEME, Look
+    from framewin.pictures.window_figures import SHEET_SUFFIXES, contact_sheet, window_picture
 
     refuse_url(out, "pictures are written to this machine, give --out a path")
     with usage_errors():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from framewin.forecast.figures import NO_DATA
 from framewin.optional import require
+from framewin.pictures.figures import NO_DATA
 
 if TYPE_CHECKING:
     import tensorflow as tf

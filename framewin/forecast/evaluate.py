@@ -15,11 +15,7 @@ import numpy as np
 
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError, one_line
-from framewin.forecast import charts
 from framewin.forecast.baselines import BASELINES, TITLES
-from framewin.forecast.drawing import VECTOR_SUFFIXES
-from framewin.forecast.figures import PLAIN, THEME, Example, Look, animation, sheet, write_gif
-from framewin.forecast.playback import Pace, in_minutes, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
 from framewin.forecast.scoring import (
     FULL_RANGE_DTYPES,
@@ -31,7 +27,6 @@ from framewin.forecast.scoring import (
     dtype_limits,
     filled,
     score_windows,
-    shown_values,
 )
 from framewin.forecast.validation import examples_of, title_of
 from framewin.metrics import (
@@ -41,7 +36,12 @@ from framewin.metrics import (
     bootstrap_skill,
 )
 from framewin.optional import require
+from framewin.pictures import charts
+from framewin.pictures.drawing import VECTOR_SUFFIXES
+from framewin.pictures.figures import PLAIN, THEME, Example, Look, animation, sheet, write_gif
+from framewin.pictures.playback import Pace, in_minutes, true_pace, write_video
 from framewin.remote import Location, refuse_url
+from framewin.scaling import shown_values
 from framewin.schema import Progress
 from framewin.stores import durable
 
@@ -220,7 +220,7 @@ def evaluate(
         batch_size: Windows per forecast.
         seed: Of the bootstrap.
         figures: `"pdf"` or `"svg"`: write charts and sheets as such files, too.
-        look: Colours of pictures, `framewin.forecast.figures.Look`.
+        look: Colours of pictures, `framewin.pictures.figures.Look`.
         progress: Called with (windows done, windows in all).
 
     Returns:

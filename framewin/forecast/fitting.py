@@ -36,11 +36,12 @@ from framewin.forecast.runs import (
     WEIGHTS_FILE,
     save_weights,
 )
-from framewin.forecast.scoring import as_stored, shown_values, without_nan
+from framewin.forecast.scoring import as_stored, without_nan
 from framewin.forecast.settings import TrainSettings, augment_options
 from framewin.metrics import FULL_SCALE
 from framewin.model_table import ModelScale
 from framewin.optional import require
+from framewin.scaling import shown_values
 from framewin.stores import durable
 
 if TYPE_CHECKING:

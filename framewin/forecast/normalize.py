@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
-from framewin.forecast.scoring import missing_of
 from framewin.metrics import FULL_SCALE
 from framewin.model_table import ModelScale
+from framewin.scaling import missing_of
 from framewin.windows.statistics import ChannelStatistics, ChannelSums
 
 SAMPLED_FRAMES = 200

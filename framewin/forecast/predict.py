@@ -12,13 +12,14 @@ import numpy as np
 from imagecodecs import png_encode
 
 from framewin.errors import SourceError, StoreError, TrainingError, one_line
-from framewin.forecast.figures import Example, Painter, marked
 from framewin.forecast.frames_in_turn import FramesInTurn, input_windows, open_frames
-from framewin.forecast.playback import VIDEO_SUFFIXES, true_pace, write_video
 from framewin.forecast.runs import Run, load_run
-from framewin.forecast.scoring import as_stored, forecast, shown_values
+from framewin.forecast.scoring import as_stored, forecast
 from framewin.optional import require
+from framewin.pictures.figures import Example, Painter, marked
+from framewin.pictures.playback import VIDEO_SUFFIXES, true_pace, write_video
 from framewin.remote import refuse_url
+from framewin.scaling import shown_values
 from framewin.schema import MICROSECONDS, ClipTable, Int64Array, Progress, StoreMeta
 from framewin.stores import SUFFIXES, durable, format_module
 from framewin.stores.layout import Layout

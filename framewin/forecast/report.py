@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import framewin
-from framewin.forecast import charts
 from framewin.forecast.evaluate import Shown, score_charts, title_of_predictor
-from framewin.forecast.figures import lead_text
-from framewin.forecast.playback import in_minutes
 from framewin.forecast.scoring import MODEL, score_text
+from framewin.pictures import charts
+from framewin.pictures.figures import lead_text
+from framewin.pictures.playback import in_minutes
 
 if TYPE_CHECKING:
     from framewin.forecast.evaluate import EvaluationReport

@@ -20,8 +20,8 @@ from framewin.metrics import (
     ScoreSums,
     to_unit,
 )
+from framewin.scaling import missing_of
 from framewin.schema import FrameFormat, Progress
-from framewin.windows.statistics import missing_values
 
 MODEL = "model"
 """The predictor's name among the scores."""
@@ -241,14 +241,6 @@ def as_stored(predicted: np.ndarray, inputs: np.ndarray, nodata: float | None) -
     return frames if missing is None else np.where(missing, inputs[:, -1:], frames)
 
 
-def shown_values(frames: np.ndarray, nodata: float | None) -> np.ndarray:
-    """Stored frames in unit scale, NaN where there is no data; any shape."""
-    values, missing = to_unit(frames), missing_of(frames, nodata)
-    if missing is not None:
-        values[missing] = np.nan
-    return values
-
-
 def stored(frames: np.ndarray, dtype: str) -> np.ndarray:
     """Frames of unit scale in a stored dtype, integers clipped to it and rounded; any shape."""
     if np.dtype(dtype).kind == "f":
@@ -286,12 +278,3 @@ def filled(inputs: np.ndarray, nodata: float | None) -> np.ndarray:
         found[:, time] = np.where(np.isnan(found[:, time]), found[:, source], found[:, time])
     found[np.isnan(found)] = 0
     return found
-
-
-def missing_of(frames: np.ndarray, nodata: float | None) -> np.ndarray | None:
-    """Where frames hold no data, or no finite number; None where every value is data."""
-    missing = missing_values(frames, nodata)
-    if frames.dtype.kind == "f":
-        lost = ~np.isfinite(frames)
-        missing = lost if missing is None else missing | lost
-    return missing if missing is not None and missing.any() else None

@@ -16,7 +16,6 @@ import framewin
 from framewin.augment import Augment
 from framewin.dataset import FrameWindowDataset
 from framewin.errors import StoreError, TrainingError, one_line
-from framewin.forecast.figures import THEME, sheet, write_gif
 from framewin.forecast.normalize import model_scale
 from framewin.forecast.runs import (
     CHECKPOINT_FILE,
@@ -39,6 +38,7 @@ from framewin.forecast.validation import Evaluation, evaluate, examples
 from framewin.frames import Frames, open_frames
 from framewin.model_table import MODELS, ModelScale
 from framewin.optional import require
+from framewin.pictures.figures import THEME, sheet, write_gif
 from framewin.remote import Location, refuse_url
 from framewin.splitting import SplitPart, SplitParts, read_table
 from framewin.stores import folder_lock

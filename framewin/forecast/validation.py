@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from framewin.dataset import FrameWindowDataset
-from framewin.forecast.figures import Example
-from framewin.forecast.playback import in_minutes, true_pace
 from framewin.forecast.scoring import (
     MODEL,
     DataRange,
     as_stored,
     forecast,
     score_windows,
-    shown_values,
 )
 from framewin.metrics import FULL_SCALE, Scores
+from framewin.pictures.figures import Example
+from framewin.pictures.playback import in_minutes, true_pace
+from framewin.scaling import shown_values
 from framewin.schema import shown_number
 
 

@@ -157,8 +157,8 @@ COMMANDS = {
         (*STORE, "--out", "a.png", "--window", "3"),
         {
             "framewin.dataset.FrameWindowDataset": Dataset,
-            "framewin.forecast.window_figures.window_picture": picture,
-            "framewin.forecast.window_figures.contact_sheet": stop,
+            "framewin.pictures.window_figures.window_picture": picture,
+            "framewin.pictures.window_figures.contact_sheet": stop,
         },
     ),
     "split": Command(

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from framewin import FrameWindowDataset, SourceError
 from framewin.cli import app
-from framewin.forecast.figures import THEME
-from framewin.forecast.window_figures import BAR_HEIGHT, MISSING, contact_sheet
+from framewin.pictures.figures import THEME
+from framewin.pictures.window_figures import BAR_HEIGHT, MISSING, contact_sheet
 from tests.conftest import MakeClips, import_or_skip, make_frame
 
 CLIPS = {"a": [*range(6), *range(10, 16)], "b": range(6)}

@@ -23,10 +23,10 @@ from PIL import Image
 import framewin
 from framewin import FrameWindowDataset, StoreError, TrainingError, convert, evaluate
 from framewin.cli import main
-from framewin.forecast.figures import Look
 from framewin.forecast.report import lead_table, text_tables
 from framewin.forecast.runs import load_run
 from framewin.forecast.validation import examples_of
+from framewin.pictures.figures import Look
 from framewin.splitting import SplitPart
 from framewin.stores.durable import MARKER
 from tests.conftest import MakeClips, import_or_skip

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from framewin.dataset import FrameWindowDataset, Window
 from framewin.errors import SourceError
-from framewin.forecast.drawing import VECTOR_SUFFIXES, Drawing
-from framewin.forecast.figures import (
+from framewin.metrics import FULL_SCALE
+from framewin.pictures.drawing import VECTOR_SUFFIXES, Drawing
+from framewin.pictures.figures import (
     LAST_FRAME_SECONDS,
     PLAIN,
     THEME,
@@ -24,12 +25,14 @@ from framewin.forecast.figures import (
     stack,
     strip,
 )
-from framewin.forecast.gif import gif_bytes
-from framewin.forecast.playback import SHOWN_SECONDS
-from framewin.forecast.scoring import shown_values
-from framewin.metrics import FULL_SCALE
+from framewin.pictures.gif import gif_bytes
+from framewin.pictures.playback import SHOWN_SECONDS
 from framewin.remote import refuse_url
+from framewin.scaling import shown_values
 from framewin.schema import MICROSECONDS, ClipTable
+
+if TYPE_CHECKING:
+    from framewin.dataset import FrameWindowDataset, Window
 
 CLIPS_SHOWN = 24
 FRAMES_PER_CLIP = 8

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from framewin.forecast.gif import HUNDREDTH, LEAST_DELAY, gif_pieces
 from framewin.optional import require
+from framewin.pictures.gif import HUNDREDTH, LEAST_DELAY, gif_pieces
 from framewin.schema import MICROSECONDS, ClipTable
 
 SHOWN_SECONDS = Fraction(1, 4)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framewin.forecast.gif import gif_bytes
-from framewin.forecast.playback import SHOWN_SECONDS, true_pace, write_video
+from framewin.pictures.gif import gif_bytes
+from framewin.pictures.playback import SHOWN_SECONDS, true_pace, write_video
 from framewin.schema import ClipTable
 from tests.conftest import import_or_skip
 from tests.helpers.gifs import read_gif

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from framewin import FrameWindowDataset, MissingDependencyError
-from framewin.forecast import figures
-from framewin.forecast.figures import (
+from framewin.pictures import figures
+from framewin.pictures.figures import (
     FORECAST_EDGE,
     NO_DATA,
     THEME,

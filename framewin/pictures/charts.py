@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from framewin.forecast.drawing import (
+from framewin.pictures.drawing import (
     FONT_SIZE,
     GRID,
     INK,

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from framewin.forecast import charts
-from framewin.forecast.charts import Chart, Series, colour_of, png, svg, ticks
+from framewin.pictures import charts
+from framewin.pictures.charts import Chart, Series, colour_of, png, svg, ticks
 from tests.conftest import import_or_skip
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-9)

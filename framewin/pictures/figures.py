@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from framewin.forecast.drawing import INK, THEMES, Drawing, Text, font, picture, together
-from framewin.forecast.gif import gif_bytes
-from framewin.forecast.playback import SHOWN_SECONDS
 from framewin.optional import require
+from framewin.pictures.drawing import INK, THEMES, Drawing, Text, font, picture, together
+from framewin.pictures.gif import gif_bytes
+from framewin.pictures.playback import SHOWN_SECONDS
 
 FRAME_PIXELS = 128
 """A frame's longer side in a picture, about: small frames are enlarged, large ones reduced."""
