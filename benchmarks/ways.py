@@ -11,7 +11,7 @@ from framewin.bench.ways import WAYS as OWN
 from framewin.bench.ways import Way, nothing
 
 _TF = "benchmarks.tf_ways"
-_FLIPPED = Way("", "", "PNG files", "", png=True, flips=True)
+_FLIPPED = Way("", "", "", "PNG files", png=True, flips=True)
 _ALBUMENTATIONS = ("tensorflow", "albumentations")
 
 
@@ -26,7 +26,7 @@ def _array(
     prefetches: bool = False,
 ) -> Way:
     maker = f"benchmarks.array_ways:{function}"
-    return Way(name, title, group, maker, modules, prefetches=prefetches, refuses=refuses)
+    return Way(name, title, maker, group, modules, prefetches=prefetches, refuses=refuses)
 
 
 _ALL = (
@@ -53,7 +53,7 @@ _ALL = (
         modules=_ALBUMENTATIONS,
         refuses=OWN["png-tf"].refuses,
     ),
-    Way("numpy-function", "numpy_function, memmap", "arrays", f"{_TF}:numpy_function"),
+    Way("numpy-function", "numpy_function, memmap", f"{_TF}:numpy_function", "arrays"),
     _array("zarr", "zarr-python", "zarr_python", ("zarr",)),
     _array("zarr-fused", "zarr-python, fused pipeline", "zarr_fused", ("zarr",), no_fused),
     _array("zarr-zarrs", "zarr-python, pipeline of zarrs", "zarr_zarrs", ("zarr", "zarrs")),

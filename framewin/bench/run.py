@@ -145,18 +145,14 @@ def _in_turns(
 ) -> list[WayResult]:
     made = {way.name: way.make(scene) for way in ways}
     try:
-        numbers = {
-            way.name: measure.batches_per_turn(
-                made[way.name], settings.turn_seconds, lead_in=way.lead_in
-            )
-            for way in ways
-        }
+        numbers, turns = {}, {}
+        for way in ways:
+            batches, lead_in = made[way.name], way.lead_in
+            number = measure.batches_per_turn(batches, settings.turn_seconds, lead_in=lead_in)
+            numbers[way.name] = number
+            turns[way.name] = measure.pull(batches, number, lead_in=lead_in)
         # Making a way with a generator has set it back.
         keep_freed_memory()
-        turns = {
-            way.name: measure.pull(made[way.name], numbers[way.name], lead_in=way.lead_in)
-            for way in ways
-        }
         seconds = measure.take_turns(turns, settings.rounds, stage("turns"))
         per_batch = {name: [s / numbers[name] for s in seconds[name]] for name in made}
         stepping = [way for way in ways if way.group != "floor"]

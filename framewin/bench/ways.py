@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
@@ -36,9 +37,9 @@ class Way:
 
     name: str
     title: str
-    group: str
     maker: str
     """`module:function`, from a `Scene` to batches without end."""
+    group: str
     modules: tuple[str, ...] = ("tensorflow",)
     """Packages that it needs."""
     png: bool = False
@@ -75,54 +76,35 @@ def _many_runs(scene: Scene) -> str | None:
 
 
 _OWN, _PNG, _TF = (f"framewin.bench.{name}_ways" for name in ("framewin", "png", "tf"))
-_FILES = "PNG files"
+_own = partial(Way, group="framewin")
+_files = partial(Way, group="PNG files", png=True)
+_held = partial(Way, group="memory", in_memory=True)
 _ALL = (
-    Way("preloaded", "preloaded tensor", "memory", f"{_TF}:preloaded", in_memory=True),
-    Way("framewin-tf", "to_tf_dataset", "framewin", f"{_OWN}:tf_dataset"),
-    Way(
-        "framewin-tf-flip",
-        "to_tf_dataset, Augment",
-        "framewin",
-        f"{_OWN}:tf_dataset_flipped",
-        flips=True,
-    ),
-    Way("framewin-keras", "to_keras_dataset", "framewin", f"{_OWN}:keras_dataset"),
-    Way(
+    _held("preloaded", "preloaded tensor", f"{_TF}:preloaded"),
+    _own("framewin-tf", "to_tf_dataset", f"{_OWN}:tf_dataset"),
+    _own("framewin-tf-flip", "to_tf_dataset, Augment", f"{_OWN}:tf_dataset_flipped", flips=True),
+    _own("framewin-keras", "to_keras_dataset", f"{_OWN}:keras_dataset"),
+    _own(
         "framewin-torch",
         "to_torch_loader",
-        "framewin",
         f"{_OWN}:torch_loader",
-        ("torch",),
+        modules=("torch",),
         prefetches=False,
     ),
-    Way("framewin-numpy", "ds.batch", "framewin", f"{_OWN}:numpy_batches", (), prefetches=False),
-    Way("png-sequence", "PyDataset, 1 worker", _FILES, f"{_PNG}:sequence_one", png=True),
-    Way(
-        "png-sequence-threads",
-        "PyDataset, 6 threads",
-        _FILES,
-        f"{_PNG}:sequence_threads",
-        png=True,
-        lead_in=QUEUED,
+    _own("framewin-numpy", "ds.batch", f"{_OWN}:numpy_batches", modules=(), prefetches=False),
+    _files("png-sequence", "PyDataset, 1 worker", f"{_PNG}:sequence_one"),
+    _files(
+        "png-sequence-threads", "PyDataset, 6 threads", f"{_PNG}:sequence_threads", lead_in=QUEUED
     ),
-    Way(
+    _files(
         "png-sequence-processes",
         "PyDataset, 6 processes",
-        _FILES,
         f"{_PNG}:sequence_processes",
-        png=True,
         lead_in=QUEUED,
     ),
-    Way("png-tf", "tf.data", _FILES, f"{_PNG}:tf_png", png=True, refuses=_two_channels),
-    Way(
-        "timeseries",
-        "timeseries_dataset_from_array",
-        "memory",
-        f"{_TF}:timeseries",
-        in_memory=True,
-        refuses=_many_runs,
-    ),
-    Way("from-generator", "from_generator, memmap", "arrays", f"{_TF}:from_generator"),
+    _files("png-tf", "tf.data", f"{_PNG}:tf_png", refuses=_two_channels),
+    _held("timeseries", "timeseries_dataset_from_array", f"{_TF}:timeseries", refuses=_many_runs),
+    Way("from-generator", "from_generator, memmap", f"{_TF}:from_generator", "arrays"),
 )
 WAYS: Mapping[str, Way] = {way.name: way for way in _ALL}
 BASES = ("preloaded", "framewin-tf", "framewin-numpy")
