@@ -42,7 +42,8 @@ def measure(way: Way, recipe: dict[str, Any]) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     result, end = context.Pipe(duplex=False)
     process = context.Process(target=_alone, args=(way, recipe, end))
-    with spawned_workers():
+    # Silenced are the process, and what tells of semaphores that it leaves to be cleaned up.
+    with spawned_workers(), silenced():
         process.start()
     end.close()
     try:
@@ -86,8 +87,7 @@ def _alone(way: Way, recipe: dict[str, Any], result: Connection) -> None:
     keep_freed_memory()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        with silenced():
-            result.send(_first_batches(way, recipe))
+        result.send(_first_batches(way, recipe))
     except Exception as exc:
         result.send(one_line(exc, kind=True))
     # Threads that still make batches would be waited for.
