@@ -192,8 +192,8 @@ def test_batch_size_order_and_resume_change_no_window(ds: FrameWindowDataset, tf
 
     def windows(**options: object) -> dict[int, bytes]:
         given = {"seed": 3, "shuffle": True, "start_epoch": 1, **options}
-        order = {key: given[key] for key in ("batch_size", "seed", "shuffle")}
-        schedule = ds.batches(**order, num_shards=given.get("num_shards", 1)).schedule
+        order = ("batch_size", "seed", "shuffle", "num_shards", "shard_index")
+        schedule = ds.batches(**{key: given[key] for key in order if key in given}).schedule
         found = {}
         batches = ds.to_tf_dataset(augment=augment, **given)
         for step, batch in enumerate(batches, start=given.get("start_step", 0)):

@@ -331,8 +331,8 @@ def test_the_command_names_the_blocks(noise: Path) -> None:
     [
         (["--memory", "much"], "--memory must be a size such as 16GB or 500MB, got 'much'"),
         (["--memory", "0"], "memory_bytes must be > 0, got 0"),
-        (["--disk-mbps", "0"], "disk_mbps must be > 0, got 0.0"),
-        (["--batch-size", "999"], "batch_size must be in 1..252, got 999"),
+        (["--disk-mbps", "0"], "--disk-mbps must be > 0, got 0.0"),
+        (["--batch-size", "999"], "--batch-size must be in 1..252, got 999"),
         (["--input-frames", "999"], "no window fits, each spans 1004 frames"),
     ],
 )
