@@ -164,7 +164,7 @@ class FrameWindowDataset:
             )
         if clips is not None and split is not None:
             raise ValueError("give clips or split, not both")
-        if isinstance(split, str):
+        if split is not None and not isinstance(split, SplitPart):
             split = SplitPart(split)
         runs = reference = Runs.of(table)
         if clips is not None:

@@ -48,6 +48,7 @@ class SplitPart:
         if self.span is not None and self.span < 1:
             raise ValueError(f"span must be >= 1, got {self.span}")
         if self.file is not None:
+            refuse_url(self.file, "name a file of this machine for the split")
             # The folder of the process, or of one that opens it again, may be another one later.
             object.__setattr__(self, "file", Path(self.file).absolute())
 
@@ -77,7 +78,7 @@ def read_table(file: Path, frames: Frames) -> SplitTable:
     Raises:
         StoreError: There is no such file, it cannot be read, or it belongs to another store.
     """
-    if not file.is_file():
+    if not file.exists():
         raise StoreError(f"{file} does not exist; framewin split {frames.path} makes it")
     try:
         text = file.read_text(encoding="utf-8")

@@ -376,5 +376,9 @@ def test_old_names_say_what_to_write(make_store: MakeClips) -> None:
     ):
         ds.state(3, batch_size=2)
     assert not hasattr(ds, "x")
+    with pytest.raises(StoreError, match="is a URL; name a file of this machine for the split"):
+        SplitPart("train", "s3://bucket/split.json")
+    with pytest.raises(StoreError, match="cannot be read: Is a directory"):
+        open_dataset(ds.path, split=SplitPart("train", ds.path))
     assert list(inspect.signature(FrameWindowDataset).parameters)[:2] == ["frames", "input_frames"]
     assert "shard_index" in inspect.signature(ds.to_tf_dataset).parameters
