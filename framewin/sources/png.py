@@ -29,6 +29,7 @@ from framewin.sources.png_pixels import (
     read_parts,
 )
 
+KIND = "PNG"
 _HEADER_BYTES = 2**12
 _COLOUR_NAMES = {0: "gray", 2: "RGB", PALETTE: "palette", 4: "gray and alpha", 6: "RGBA"}
 _ALPHA_COLOUR_TYPES = (4, 6)
@@ -161,4 +162,4 @@ def _shared_info(
     form = FrameFormat(head.height, head.width, channels, "uint16" if head.depth == 16 else "uint8")
     beside = " with transparency" if head.colour == PALETTE else " and a transparent colour"
     mode = f"{_COLOUR_NAMES[head.colour]}{beside * transparent}, {head.depth} bits"
-    return FileInfo(form, "PNG", mode, notes, is_clip=is_clip)
+    return FileInfo(form, KIND, mode, notes, is_clip=is_clip)
