@@ -431,7 +431,7 @@ def _check_process(url: str) -> None:
     if _started_in != os.getpid():
         raise StoreError(
             f"{url} cannot be read in a process that was forked after its parent had read from "
-            'object stores; start workers with "spawn", or open the dataset with cache=PATH'
+            'object stores; start workers with "spawn", or use open_frames(url, cache=PATH)'
         )
 
 
