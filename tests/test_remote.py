@@ -267,7 +267,7 @@ def test_a_forked_process_is_told(
     """It would wait forever for threads that are not there."""
     remote = opened(uploaded(server, stores(".zarr", "zstd")))
     monkeypatch.setattr("framewin.remote._started_in", os.getpid() + 1)
-    with pytest.raises(StoreError, match=r'forked .* start workers with "spawn", or use open_frames'):
+    with pytest.raises(StoreError, match=r'forked .* start workers with "spawn", or use open_'):
         remote.batch([0])
 
 
