@@ -225,7 +225,9 @@ def sample(plan: OpenSource, size: int, count: int) -> Iterator[np.ndarray]:
             reader.read(begin, end, frames)
         except SourceError:
             continue
-        yield frames
+        intact = [row not in reader.damaged for row in range(begin, end)]
+        if any(intact):
+            yield frames[intact]
 
 
 def read_file(path: str) -> tuple[bytes, tuple[int, int]]:

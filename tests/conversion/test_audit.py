@@ -13,6 +13,7 @@ import xarray
 
 from framewin.conversion.audit import audit, window_hint
 from framewin.conversion.plan import draft_conversion
+from framewin.conversion.read import sample
 from framewin.conversion.settings import ConvertSettings
 from framewin.schema import ClipTable
 from tests.conftest import MakeClips, make_frame, write_frames
@@ -115,6 +116,17 @@ def test_damage_is_told_ahead(make_clips: MakeClips, tmp_path: Path) -> None:
     assert rows(done.stdout)["damaged"] == "2 left out"
     assert done.stdout.count("is empty; expected a PNG file, copy it again or remove it") == 2
     assert done.returncode == 3
+
+
+def test_compression_is_tried_on_frames_that_can_be_read(
+    make_clips: MakeClips, tmp_path: Path
+) -> None:
+    source = make_clips({"a": range(3)})
+    damaged = source / "a" / "frame_1.png"
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    plan = draft_conversion(source, tmp_path / "clips.zarr", ConvertSettings(on_error="gap"))
+    [frames] = sample(plan, 3, 1)
+    np.testing.assert_array_equal(frames, [make_frame(0, 0), make_frame(0, 2)])
 
 
 def test_files_that_are_clips(tmp_path: Path) -> None:
