@@ -6,7 +6,7 @@ once every file and folder of it is on disk. So DST is whole or not there. The p
     framewin.partial   by this file a later run knows that the folder is framewin's
     framewin.lock      who is working on it, also for other machines; gone when nobody is
     plan.json          what is being made
-    journal            which blocks are on disk; see `framewin.conversion.journal`
+    journal            which parts are on disk; see `framewin.conversion.journal`
     run                which run is at work, where processes elsewhere write for it
     frames/            files of frames, kept when a conversion is resumed
     writing/           files of frames that are being written, removed by the next run
