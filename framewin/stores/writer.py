@@ -273,13 +273,13 @@ class StoreWriter:
 
     def commit(self, part: Part) -> None:
         """Take a part; it counts once it is synced. From one thread, any order."""
+        self._note(part)
         if part.path is not None:
-            if part.file is None and part.path.stat().st_size != part.file_bytes:
+            if part.file is None and not self._is_as_written(part, part.path):
                 raise StoreError(
                     f"{part.path} does not hold what a worker wrote; repeat the command to go on"
                 )
             self._waiting.append(part)
-        self._note(part)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk; any thread."""
@@ -353,6 +353,14 @@ class StoreWriter:
             self.chunks["nbytes"][rows] = part.nbytes
             ends = np.cumsum(self.chunks["nbytes"][rows] + CRC_BYTES)
             self.chunks["offset"][rows] = ends - self.chunks["nbytes"][rows] - CRC_BYTES
+
+    def _is_as_written(self, part: Part, path: Path) -> bool:
+        first = self.grid.chunks(part.number)[0]
+        places = (replace(self.place(first + k), path=path) for k in range(len(part.crc32c)))
+        return path.stat().st_size == part.file_bytes and all(
+            read_right(place, checksum) is not None
+            for place, checksum in zip(places, part.crc32c, strict=True)
+        )
 
     def _is_right(self, part: Part, first: int) -> bool:
         self._note(part)

@@ -606,15 +606,17 @@ def test_a_full_disk(
     assert convert(source, dest, **layout("gzip")).resumed_frames == 0
 
 
-def test_what_a_worker_wrote_is_checked(make_clips: MakeClips, tmp_path: Path) -> None:
-    """A shard that is cut short by then is not taken."""
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_what_a_worker_wrote_is_checked(make_clips: MakeClips, tmp_path: Path, damage: str) -> None:
+    """A shard that is cut short, or changed in a bit, by then is not taken."""
 
     class Damaging(Inline):
         def submit(self, *arguments: object, **options: object) -> Future[Answer]:
             future = super().submit(*arguments, **options)
             path = future.result().parts[0].path
             assert path is not None
-            path.write_bytes(path.read_bytes()[:-1])
+            data = path.read_bytes()
+            path.write_bytes(data[:-1] if damage == "cut" else bytes([data[0] ^ 1]) + data[1:])
             return future
 
     with pytest.raises(StoreError, match="does not hold what a worker wrote"):
