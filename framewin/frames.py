@@ -113,7 +113,8 @@ class Frames:
         self._options = options
         self._progress = progress
         self._opened_by = os.getpid()
-        self._in_memory = np.zeros(store.meta.clips.num_frames, bool)
+        self._in_memory: Any = np.False_
+        """Rows that were decoded into memory: bool (num_frames,), once there are any."""
 
     @property
     def path(self) -> Location:
@@ -168,7 +169,7 @@ class Frames:
         """
         cache = self._options["cache"]
         if cache == "memory":
-            new = np.zeros_like(self._in_memory)
+            new = np.zeros(self.meta.clips.num_frames, bool)
             for start, length in zip(runs.starts.tolist(), runs.lengths.tolist(), strict=True):
                 new[start : start + length] = True
             new &= ~self._in_memory
@@ -176,7 +177,7 @@ class Frames:
             ranges = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
             if ranges:
                 self._store = caching.in_memory(self._store, ranges, self._progress)
-                self._in_memory |= new
+                self._in_memory = new | self._in_memory
         elif cache is not None and not isinstance(self._store, caching.CachedStore):
             self._store = caching.on_disk(
                 self._store, cache, self._progress, verify=self._options["verify"]
