@@ -65,18 +65,21 @@ def test_a_kill_at_any_operation(source: Path, suffix: str, compression: str) ->
     # From a process without TensorFlow, after whose start a fork may hang.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.job", "zarr", "h5py"])
-    recovered = 0
+    recovered = killed = 0
     numbers = range(1, operations + 1, EVERY)
     for number in numbers:
         dest = source.parent / f"{number}{suffix}"
         process = context.Process(target=kill_at, args=(source, dest, compression, number))
         process.start()
         process.join(60)
-        assert process.exitcode == -9
+        # Where a sync comes late it is of several shards: such a run may end before this operation.
+        killed += process.exitcode == -9
+        assert process.exitcode == -9 or (process.exitcode == 0 and dest.exists())
         assert not dest.exists() or bytes_of(dest) == expected
         recovered += recovers(source, dest, compression, expected)
     print(f"{len(numbers)} injected, {recovered} recovered, {len(numbers) - recovered} lost")
     assert recovered == len(numbers)
+    assert killed > 0.75 * len(numbers)
 
 
 def test_a_short_write_is_continued(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_split_that_was_made_before(tmp_path: Path) -> None:
     assert (report.part, load_run(report.run).settings.test_share) == ("validation", 0)
     dataset.split(train="clip0", later="clip1").save(tmp_path / "other.json")
     for name, error, message in (
-        ("none.json", StoreError, "none.json cannot be read: No such file or directory"),
+        ("none.json", StoreError, "none.json does not exist; framewin split"),
         ("other.json", TrainingError, "other.json has the parts train, later; training needs tr"),
         ("run/run.json", StoreError, "run.json is not a split file (KeyError('framewin_split'))"),
     ):
