@@ -22,6 +22,7 @@ from framewin.stores.durable import DataFile
 from framewin.stores.writer import Part
 
 SYNC_BYTES = 2**24
+MOST_UNSYNCED = 256
 
 
 class Journal:
@@ -49,7 +50,8 @@ class Journal:
         """Record a part; it counts once it is synced."""
         self._lines.append(_line(part, files))
         self._unsynced_bytes += sum(part.nbytes)
-        if self._unsynced_bytes >= SYNC_BYTES:
+        # Shards stay open until they are synced, however little of a store of blank frames they are.
+        if self._unsynced_bytes >= SYNC_BYTES or len(self._lines) >= MOST_UNSYNCED:
             self._submit()
 
     def flush(self) -> None:
