@@ -50,7 +50,7 @@ class Journal:
         """Record a part; it counts once it is synced."""
         self._lines.append(_line(part, files))
         self._unsynced_bytes += sum(part.nbytes)
-        # Shards stay open until they are synced, however little of a store of blank frames they are.
+        # Shards stay open until they are synced, and those of blank frames have few bytes.
         if self._unsynced_bytes >= SYNC_BYTES or len(self._lines) >= MOST_UNSYNCED:
             self._submit()
 
