@@ -46,18 +46,11 @@ EXPECTED_SKIPS = (
 
 # What trains, starts frameworks or many processes; `scripts/test --quick` leaves it out.
 SLOW = (
-    *(
-        "adapters",
-        "bench",
-        "benchmarks",
-        "cli",
-        "faults",
-        "forecast",
-        "models",
-        "conversion/test_cluster.py",
-    ),
+    *("adapters", "bench", "benchmarks", "cli", "faults", "forecast", "models"),
     *("test_readme.py", "test_scripts.py", "test_testing.py", "test_augment.py", "test_remote.py"),
     *("stores/test_fetch.py", "test_sample_data.py", "test_startup.py", "test_planning.py"),
+    *("arrays/test_hostile_arrays.py", "sources/test_hostile_images.py"),
+    "conversion/test_cluster.py",
 )
 
 
