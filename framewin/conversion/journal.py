@@ -22,7 +22,9 @@ from framewin.stores.durable import DataFile
 from framewin.stores.writer import Part
 
 SYNC_BYTES = 2**24
-MOST_UNSYNCED = 256
+MOST_UNSYNCED = 32
+GROUPS_AHEAD = 4
+"""Groups that wait for the disk; with more, so does who adds."""
 
 
 class Journal:
@@ -71,7 +73,7 @@ class Journal:
         self._file.close()
 
     def _submit(self) -> None:
-        while self._running and self._running[0].done():
+        while self._running and (self._running[0].done() or len(self._running) >= GROUPS_AHEAD):
             self._running.pop(0).result()
         if self._lines:
             lines, self._lines, self._unsynced_bytes = b"".join(self._lines), [], 0

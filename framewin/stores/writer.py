@@ -261,7 +261,8 @@ class StoreWriter:
         kept = set()
         for part in parts:
             first, end = self.grid.chunks(part.number)
-            if len(part.crc32c) == end - first and self._is_right(part, first):
+            path = cast(Path, self.place(first).path)
+            if len(part.crc32c) == end - first and self._is_right(part, path):
                 kept.add(part.number)
         return kept
 
@@ -275,22 +276,25 @@ class StoreWriter:
         """Take a part; it counts once it is synced. From one thread, any order."""
         self._note(part)
         if part.path is not None:
-            if part.file is None and not self._is_as_written(part, part.path):
+            if part.file is None and not (
+                part.path.stat().st_size == part.file_bytes and self._is_right(part, part.path)
+            ):
                 raise StoreError(
                     f"{part.path} does not hold what a worker wrote; repeat the command to go on"
                 )
             self._waiting.append(part)
 
     def sync(self) -> None:
-        """Wait until all that was committed is on disk; any thread."""
+        """Wait until all that was committed before the call is on disk; one thread at a time."""
         self.parts.sync()
-        while self._waiting:
+        waiting = len(self._waiting)
+        for _ in range(waiting):
             part = self._waiting.popleft()
             _settle(part)
             assert part.path is not None
             durable.replace(part.path, self.site.frames / str(part.number))
-            if not self._waiting:
-                durable.sync(self.site.frames)
+        if waiting:
+            durable.sync(self.site.frames)
 
     def place(self, chunk: int) -> ChunkPlace:
         """Where the bytes of a committed chunk are, until the store is completed."""
@@ -309,7 +313,8 @@ class StoreWriter:
     def frames(self) -> MappedFrames | ChunkedFrames:
         """All frames, once they are committed and synced, until the store is completed."""
         if self.layout.compressed:
-            return chunked_frames(self, 0)
+            # Whoever reads on from a chunk also needs the last frame of the one before.
+            return chunked_frames(self, 4 * self.chunk_bytes)
         form, count = self.meta.frame_format, self.meta.clips.num_frames
         return MappedFrames.of_file(self.site.frames / "0", form, count, offset=self.offset)
 
@@ -354,18 +359,12 @@ class StoreWriter:
             ends = np.cumsum(self.chunks["nbytes"][rows] + CRC_BYTES)
             self.chunks["offset"][rows] = ends - self.chunks["nbytes"][rows] - CRC_BYTES
 
-    def _is_as_written(self, part: Part, path: Path) -> bool:
-        first = self.grid.chunks(part.number)[0]
-        places = (replace(self.place(first + k), path=path) for k in range(len(part.crc32c)))
-        return path.stat().st_size == part.file_bytes and all(
-            read_right(place, checksum) is not None
-            for place, checksum in zip(places, part.crc32c, strict=True)
-        )
-
-    def _is_right(self, part: Part, first: int) -> bool:
+    def _is_right(self, part: Part, path: Path) -> bool:
+        """Note the chunks of a part, and say whether a file holds them."""
         self._note(part)
-        places = [self.place(first + number) for number in range(len(part.crc32c))]
-        return cast(Path, places[0].path).is_file() and all(
+        first, _ = self.grid.chunks(part.number)
+        places = (replace(self.place(first + k), path=path) for k in range(len(part.crc32c)))
+        return path.is_file() and all(
             read_right(place, checksum) is not None
             for place, checksum in zip(places, part.crc32c, strict=True)
         )

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from framewin.conversion.run import run
 from framewin.conversion.source import check_formats
 from framewin.forecast import predict
 from framewin.schema import FrameFormat, Gap, shown_number
-from framewin.stores import open_store
+from framewin.stores import durable, open_store
 from tests.conftest import MakeClips, make_frame, write_frames
 
 
@@ -97,6 +98,23 @@ def test_progress_reaches_the_end(make_clips: MakeClips, tmp_path: Path) -> None
     )
     assert calls == sorted(calls)
     assert calls[-1] == (50, 50)
+
+
+def test_shards_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch) -> None:
+    """Each has its file open, and a system allows few."""
+    np.save(tmp_path / "a.npy", np.zeros((500, 8, 8), np.uint8))
+    writing, most = tmp_path / "a.zarr.partial" / durable.WRITING, 0
+
+    def slow(operation: str, path: Path) -> None:
+        nonlocal most
+        if operation == "fdatasync" and path.parent == writing:
+            most = max(most, len(list(writing.iterdir())))
+            time.sleep(0.005)
+
+    monkeypatch.setattr("framewin.stores.layout.SHARD_BYTES", 64)
+    monkeypatch.setattr(durable, "failpoint", slow)
+    convert(tmp_path / "a.npy", tmp_path / "a.zarr", compression="zstd", chunk_frames=1)
+    assert 0 < most < 250
 
 
 def test_mixed_shapes_name_the_first_two_that_differ(make_clips: MakeClips, tmp_path: Path) -> None:
