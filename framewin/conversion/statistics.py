@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from framewin.parallel import ordered_map
 from framewin.schema import STATISTICS, StoreMeta
-from framewin.stores.chunked_frames import pieces
+from framewin.stores.chunked_frames import ChunkedFrames, pieces
+from framewin.stores.mapped_frames import MappedFrames
 from framewin.windows.statistics import FrameStatistics
 
 READ_BYTES = 2**20
 
 
-def frame_statistics(meta: StoreMeta, frames: Any, workers: int) -> dict[str, np.ndarray]:
+def frame_statistics(
+    meta: StoreMeta, frames: MappedFrames | ChunkedFrames, workers: int
+) -> dict[str, np.ndarray]:
     """Compute statistics in threads; the result is the same to the last bit for any number.
 
     Args:
         meta: Of the store.
-        frames: Its frames, `MappedFrames` or `ChunkedFrames`.
+        frames: Its frames.
         workers: Threads.
 
     Returns:
@@ -39,7 +41,9 @@ def frame_statistics(meta: StoreMeta, frames: Any, workers: int) -> dict[str, np
         previous = block[0] if first < begin else None
         found.put(begin, block[begin - first :], previous=previous, nodata=meta.nodata)
 
-    size = max(1, READ_BYTES // meta.frame_format.nbytes)
+    # Whole chunks, for each is decoded as a whole.
+    chunk = 1 if isinstance(frames, MappedFrames) else frames.chunk_frames
+    size = chunk * max(1, READ_BYTES // (chunk * meta.frame_format.nbytes))
     with ThreadPoolExecutor(workers, thread_name_prefix="framewin-statistics") as pool:
         for _ in ordered_map(pool, take, pieces(meta.clips.num_frames, size), 2 * workers):
             pass
