@@ -49,7 +49,8 @@ SLOW = (
     *("adapters", "bench", "benchmarks", "cli", "faults", "forecast", "models"),
     *("test_readme.py", "test_scripts.py", "test_testing.py", "test_augment.py", "test_remote.py"),
     *("stores/test_fetch.py", "test_sample_data.py", "test_startup.py", "test_planning.py"),
-    *("arrays/test_hostile_arrays.py", "sources/test_hostile_images.py"),
+    *("arrays/test_hostile_arrays.py", "arrays/test_same_answer.py"),
+    *("sources/test_hostile_images.py", "test_real_data.py"),
     "conversion/test_cluster.py",
 )
 
