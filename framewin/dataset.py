@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
     from framewin.pictures.window_figures import WindowPicture
 
 CLIPS_NAMED_IN_ERRORS = 5
-_OF_FRAMES = (
-    *("cache", "cache_bytes", "nodata", "array", "axes", "clip_ids", "clip_starts"),
-    *("frame_numbers", "allow_missing_chunks", "storage_options", "verify", "progress"),
-)
 _OLD_ARGUMENTS = {
     "path": "give it first, without its name",
     "split_file": 'write split=SplitPart("train", file=...)',
     "split_span": 'write split=SplitPart("train", span=...)',
-    **{of: f"write FrameWindowDataset(open_frames(path, {of}=...), ...)" for of in _OF_FRAMES},
+    **{
+        name: f"write FrameWindowDataset(open_frames(path, {name}=...), ...)"
+        for name in [*inspect.signature(open_frames).parameters][1:]
+    },
 }
 _OLD_METHODS = {
     "to_batches": "ds.batches(...)",

@@ -25,6 +25,8 @@ from framewin.windows.spec import Runs
 from framewin.windows.statistics import ChannelStatistics, ChannelSums, FrameStatistics
 
 PIECE_BYTES = 2**22
+OF_ARRAYS = ("array", "axes", "clip_ids", "clip_starts", "frame_numbers")
+"""Options of arrays that others wrote alone."""
 
 
 def open_frames(
@@ -80,15 +82,12 @@ def open_frames(
     if cache is not None and cache != "memory":
         refuse_url(cache, "name a file of this machine to cache the frames in")
         cache = Path(cache).absolute()
-    of_array = {
+    options: dict[str, Any] = {
         "array": array,
         "axes": axes,
         "clip_ids": clip_ids,
         "clip_starts": clip_starts,
         "frame_numbers": frame_numbers,
-    }
-    options: dict[str, Any] = {
-        **of_array,
         "nodata": nodata,
         "cache": cache,
         "cache_bytes": cache_bytes,
@@ -243,8 +242,7 @@ def _open(path: str | Location, options: Mapping[str, Any]) -> FrameStore:
     """The store or array that the options of `open_frames` name."""
     path = location(path, options["storage_options"]).absolute()
     nodata, cache_bytes = options["nodata"], options["cache_bytes"]
-    names = ("array", "axes", "clip_ids", "clip_starts", "frame_numbers")
-    of_array = {name: options[name] for name in names}
+    of_array = {name: options[name] for name in OF_ARRAYS}
     store: FrameStore
     if all(value is None for value in of_array.values()) and path.suffix != ".npy":
         store = open_store(path, cache_bytes=cache_bytes)
